@@ -1,0 +1,123 @@
+"""The structured-config schema: every key, its type and its default, checked before a process starts."""
+
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Optional
+
+from hydra.core.config_store import ConfigStore
+
+from dmad_sweep.records.settings import (
+    DEVICES,
+    Accumulation,
+    Batch,
+    Checkpointing,
+    Data,
+    Model,
+    Phase,
+    Precision,
+    Recipe,
+    Resolution,
+    Schedule,
+    documented,
+    refuse,
+    require_choice,
+    require_minimum,
+)
+
+ISOLATIONS = ("fork", "spawn")
+FORMATS = ("terminal", "markdown", "csv")
+WORKLOADS = ("dmad",)
+
+
+@dataclass
+class Workload:
+    name: str = documented("dmad", "What a trial runs: dmad, the built-in recipes.")
+
+    def __post_init__(self) -> None:
+        require_choice("workload.name", self.name, WORKLOADS)
+
+
+@dataclass
+class Device:
+    kind: str = documented("auto", "auto (CUDA where NVML and torch both have it), cuda or cpu.")
+    index: int = documented(0, "Which GPU, in NVML's (PCI bus) order.")
+    memory_limit_gib: Optional[float] = documented(
+        None, "Emulate a card of this size; on a CPU, allow the process this much above its start."
+    )
+
+    def __post_init__(self) -> None:
+        require_choice("device.kind", self.kind, DEVICES)
+        require_minimum("device.index", self.index, 0)
+        if self.memory_limit_gib is not None and not 0 < self.memory_limit_gib < 2**20:
+            raise refuse("device.memory_limit_gib", self.memory_limit_gib, "give a positive number of GiB")
+
+
+@dataclass
+class Tracking:
+    uri: Optional[str] = documented(
+        None, "MLflow store: http://… or a database URI; null is outputs/mlflow.db."
+    )
+    experiment: str = documented("dmad_sweep", "MLflow experiment of the sweeps.")
+
+    def __post_init__(self) -> None:
+        if not self.experiment.strip():
+            raise refuse("tracking.experiment", repr(self.experiment), "give a name")
+
+
+@dataclass
+class Report:
+    sweep: str = documented("latest", "Which sweep to show: latest, a sweep's name, or all.")
+    format: str = documented("terminal", "terminal, markdown or csv.")
+    output: Optional[str] = documented(None, "File to write instead of the terminal.")
+
+    def __post_init__(self) -> None:
+        require_choice("report.format", self.format, FORMATS)
+
+
+@dataclass
+class Sweep:
+    name: Optional[str] = documented(None, "Name of the sweep; a time stamp when null.")
+    launcher: Optional[str] = documented(None, "Set by the program: host and process that own the sweep.")
+
+
+@dataclass
+class Config:
+    """What `python -m dmad_sweep` composes."""
+
+    workload: Workload = field(default_factory=Workload)
+    model: Model = field(default_factory=Model)
+    recipe: Recipe = field(default_factory=Recipe)
+    batch: Batch = field(default_factory=Batch)
+    resolution: Resolution = field(default_factory=Resolution)
+    accumulation: Accumulation = field(default_factory=Accumulation)
+    precision: Precision = field(default_factory=Precision)
+    checkpointing: Checkpointing = field(default_factory=Checkpointing)
+    data: Data = field(default_factory=Data)
+    phase: Phase = field(default_factory=Phase)
+    schedule: Schedule = field(default_factory=Schedule)
+    device: Device = field(default_factory=Device)
+    tracking: Tracking = field(default_factory=Tracking)
+    report: Report = field(default_factory=Report)
+    sweep: Sweep = field(default_factory=Sweep)
+    isolation: str = documented(
+        "fork", "fork: children of a server that has preloaded torch; spawn: a fresh interpreter for each."
+    )
+    outputs: str = documented("${dmad.outputs:}", "Folder of records, logs, store and artifacts.")
+
+    def __post_init__(self) -> None:
+        require_choice("isolation", self.isolation, ISOLATIONS)
+
+
+def register() -> None:
+    """Make the schema known to Hydra as `schema`, the first entry of every primary config."""
+    ConfigStore.instance().store(name="schema", node=Config)
+
+
+def documentation(kind: type[Any] = Config, prefix: str = "") -> list[tuple[str, str]]:
+    """(key, help text) of every leaf, in order."""
+    lines: list[tuple[str, str]] = []
+    for entry in fields(kind):
+        if isinstance(entry.type, type) and is_dataclass(entry.type):
+            lines += documentation(entry.type, f"{prefix}{entry.name}.")
+        else:
+            lines.append((f"{prefix}{entry.name}", entry.metadata["help"]))
+    return lines

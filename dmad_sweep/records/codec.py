@@ -1,0 +1,122 @@
+"""Dataclasses to JSON text and back, checked against the annotations.
+
+What is read from disk is data and may be truncated or hostile: everything that does not match the
+annotations is refused as `RecordError`, naming the field; unknown keys are ignored, so that a newer
+writer of the same schema version may add optional fields.
+"""
+
+import dataclasses
+import json
+import os
+import tempfile
+import types
+import typing
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dmad_sweep.errors import RecordError
+
+T = TypeVar("T")
+
+
+def to_json(value: Any, *, indent: int | None = None) -> str:
+    """JSON text of a dataclass instance. Raises ValueError for NaN and infinity: absent is None."""
+    separators = None if indent else (",", ":")
+    return json.dumps(
+        dataclasses.asdict(value), indent=indent, separators=separators, ensure_ascii=False, allow_nan=False
+    )
+
+
+def from_json(kind: type[T], text: str | bytes, *, origin: str = "JSON text") -> T:
+    """Decode `text` into the dataclass `kind`; `origin` names the source in errors.
+
+    Raises:
+        RecordError: not JSON, nested too deeply, not finite, or not of the annotated types.
+    """
+    try:
+        data = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise RecordError(f"{origin}: nested too deeply to be one of our records") from None
+    except ValueError as error:
+        raise RecordError(f"{origin}: not valid JSON ({error})") from None
+    return typing.cast(T, _decode(kind, data, origin))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write atomically: readers see the old file or the whole new one, also after a power cut."""
+    write_atomically(path, to_json(value, indent=1) + "\n")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write `text` to a temporary neighbour, flush it to disk, then rename it over `path`."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_json(kind: type[T], path: Path) -> T:
+    """Read and decode a file. Raises RecordError, also when the file is missing or unreadable."""
+    try:
+        return from_json(kind, path.read_bytes(), origin=str(path))
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _decode(kind: Any, data: Any, where: str) -> Any:
+    if kind is Any:
+        return data
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        if data is None and type(None) in arguments:
+            return None
+        options = [option for option in arguments if option is not type(None)]
+        return _decode(options[0], data, where)
+    if origin is typing.Literal:
+        if data in arguments:
+            return data
+        raise RecordError(f"{where}: {data!r:.80} is not one of {', '.join(map(repr, arguments))}")
+    if origin is list:
+        return [
+            _decode(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(_expect(list, data, where))
+        ]
+    if origin is dict:
+        return {
+            key: _decode(arguments[1], item, f"{where}.{key:.80}")
+            for key, item in _expect(dict, data, where).items()
+        }
+    if dataclasses.is_dataclass(kind):
+        return _decode_dataclass(kind, _expect(dict, data, where), where)
+    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+        try:
+            return float(data)
+        except OverflowError:
+            raise RecordError(f"{where}: number too large") from None
+    return _expect(kind, data, where)
+
+
+def _decode_dataclass(kind: Any, data: dict[str, Any], where: str) -> Any:
+    hints = typing.get_type_hints(kind)
+    values = {}
+    for field in dataclasses.fields(kind):
+        if field.name in data:
+            values[field.name] = _decode(hints[field.name], data[field.name], f"{where}: {field.name}")
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise RecordError(f"{where}: field {field.name!r} is missing")
+    return kind(**values)
+
+
+def _expect(kind: Any, data: Any, where: str) -> Any:
+    if type(data) is not kind:
+        raise RecordError(f"{where}: expected {kind.__name__}, got {type(data).__name__}")
+    return data

@@ -1,0 +1,70 @@
+"""What the measured process is told: one trial, fully resolved."""
+
+from dataclasses import dataclass
+
+from dmad_sweep.records.settings import (
+    Accumulation,
+    Batch,
+    Checkpointing,
+    Data,
+    Model,
+    Phase,
+    Precision,
+    Recipe,
+    Resolution,
+    Schedule,
+)
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedDevice:
+    """The one device of a trial. `uuid`, `total_bytes` and `used_before_bytes` are NVML's; None on a CPU."""
+
+    kind: str
+    """`cuda` or `cpu`."""
+    name: str
+    uuid: str | None = None
+    total_bytes: int | None = None
+    used_before_bytes: int | None = None
+    """Device memory in use before the trial's process started, by NVML."""
+    memory_limit_bytes: int | None = None
+    """Emulate a device (or, on a CPU, an allowance above the process's start) of this size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One trial, as plan.json. The model is never `auto` here."""
+
+    schema_version: int = SCHEMA_VERSION
+    trial_id: str
+    sweep: str
+    index: int
+    """Position in the sweep, from 0."""
+    isolation: str
+    """`fork` (from a preloaded server) or `spawn` (a fresh interpreter)."""
+    workload: str
+    model: Model
+    recipe: Recipe
+    batch: Batch
+    resolution: Resolution
+    accumulation: Accumulation
+    precision: Precision
+    checkpointing: Checkpointing
+    data: Data
+    phase: Phase
+    schedule: Schedule
+    device: PlannedDevice
+
+    @property
+    def effective_batch(self) -> int:
+        return self.batch.size * self.accumulation.steps
+
+    @property
+    def label(self) -> str:
+        """What a person calls this combination in progress lines and logs."""
+        parts = [f"batch {self.batch.size}", f"resolution {self.resolution.label}"]
+        if self.accumulation.steps > 1:
+            parts.append(f"accumulation {self.accumulation.steps}")
+        return ", ".join(parts)

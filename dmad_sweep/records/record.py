@@ -1,0 +1,70 @@
+"""The truth about one trial: plan, result and how the process ended. MLflow can be rebuilt from it."""
+
+from dataclasses import dataclass, field
+
+from dmad_sweep.records.plan import Plan
+from dmad_sweep.records.result import Result, Status
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How the measured process ended, as its parent saw it."""
+
+    pid: int | None
+    exit_code: int | None
+    """None when a signal ended the process."""
+    signal: str | None
+    """`SIGKILL`, … when a signal ended the process."""
+    wall_s: float
+    explanation: str | None = None
+    """Why there is no result, in words, when there is none."""
+    last_stage: str | None = None
+    last_cycle: int | None = None
+    """Stage and cycle that the process had reached, from its progress reports."""
+    log_tail: str | None = None
+    """Last lines of the child's log when it left no result or failed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceMemory:
+    """NVML's view, sampled by the parent while the child lived. None on a CPU, with the reason."""
+
+    total_bytes: int | None = None
+    used_before_bytes: int | None = None
+    peak_used_bytes: int | None = None
+    """Highest used bytes of the whole device: context, cache and other processes included."""
+    process_peak_bytes: int | None = None
+    """Highest used bytes of the child's process, where NVML can attribute memory to it."""
+    samples: int = 0
+    unmeasured: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Which code measured, on which host."""
+
+    host: str
+    version: str
+    code_hash: str
+    """SHA-256 over the installed dmad_sweep/ and conf/, the first 12 hexadecimal digits."""
+    commit: str | None
+    dirty: bool | None
+    driver: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """record.json."""
+
+    schema_version: int = SCHEMA_VERSION
+    status: Status
+    started_at: float
+    """Unix time, seconds."""
+    ended_at: float
+    plan: Plan
+    result: Result | None
+    ending: Ending
+    device_memory: DeviceMemory
+    provenance: Provenance

@@ -1,0 +1,132 @@
+"""What the measured process found out: result.json, written by the child alone."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+SCHEMA_VERSION = 1
+
+Status = Literal["ok", "oom", "invalid", "timeout", "killed", "failed"]
+RESULT_STATUSES = ("ok", "oom", "invalid")
+"""Statuses that answer the question; the others mean that there is no answer yet."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peak:
+    """Highest bytes seen by the memory meter; None where the device cannot tell."""
+
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryReport:
+    """Peaks by stage. See DESIGN's decisions for what each headline covers."""
+
+    meter: str
+    """`cuda_allocator` (torch.cuda.memory_stats) or `process_rss` (VmHWM above `zero_bytes`)."""
+    zero_bytes: int = 0
+    """Reading subtracted from all: 0 on CUDA, the process's resident bytes just before `load` on a CPU."""
+    context_bytes: int | None = None
+    """Device bytes that the CUDA context took before the first tensor."""
+    limit_bytes: int | None = None
+    """What the allocator or the process was limited to, to emulate a smaller device."""
+    after_load_bytes: int | None = None
+    first_forward_bytes: int | None = None
+    first_backward_bytes: int | None = None
+    peak: Peak = Peak()
+    peak_stage: str | None = None
+    peak_cycle: int | None = None
+    """Cycle that held the peak, from 1; 0 is `load`."""
+    first_cycle: dict[str, Peak] = field(default_factory=dict)
+    """Peak of each stage in cycle 1, `load` included."""
+    steady: dict[str, Peak] = field(default_factory=dict)
+    """Peak of each stage over the measured cycles."""
+    device_peak_bytes: int | None = None
+    """Highest `total - free` of cudaMemGetInfo at stage borders, less what was used before the trial."""
+    allocation_retries: int | None = None
+    """cudaMalloc retries after freeing the cache: above 0 the timing was taken under pressure."""
+    unmeasured: dict[str, str] = field(default_factory=dict)
+    """Why a field of this report is None."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnTime:
+    """Seconds of one turn, the device synchronised at both ends."""
+
+    turn: str
+    """`student`, `fake_score` or `inference`."""
+    compute_s: float
+    data_s: float
+    """Waiting for the turn's samples, their copy to the device included."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cycle:
+    """Raw values of one cycle; warm-up cycles are kept, marked."""
+
+    index: int
+    """From 1."""
+    warmup: bool
+    turns: list[TurnTime]
+    peak: Peak
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutOfMemory:
+    """Where and how memory ran out."""
+
+    stage: str
+    cycle: int
+    """0 at load."""
+    requested_bytes: int | None
+    """Bytes of the allocation that failed, where the message says so."""
+    certain: bool
+    """False where the error only probably means out of memory (cuBLAS handles, NVML assertions)."""
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """An error that is no out-of-memory: a fault (`failed`) or a refused combination (`invalid`)."""
+
+    stage: str
+    cycle: int
+    kind: str
+    message: str
+    traceback: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observed:
+    """What the tensors really had, whatever the configuration said."""
+
+    micro_batch: int | None = None
+    height: int | None = None
+    """Pixels: latent height times the VAE factor."""
+    width: int | None = None
+    latent_shape: list[int] | None = None
+    optimizer_steps: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkSize:
+    parameters: int
+    trained_parameters: int
+    parameter_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """The child's whole outcome."""
+
+    schema_version: int = SCHEMA_VERSION
+    status: Status
+    pid: int
+    environment: dict[str, str | None]
+    """Machine and library versions as the measured process saw them; None with `unmeasured` reasons."""
+    networks: dict[str, NetworkSize] = field(default_factory=dict)
+    observed: Observed = Observed()
+    memory: MemoryReport | None = None
+    cycles: list[Cycle] = field(default_factory=list)
+    out_of_memory: OutOfMemory | None = None
+    failure: Failure | None = None

@@ -1,0 +1,261 @@
+"""One trial reduced to what tables, fits and advice need: the `dmad.row` tag, below 8,000 characters."""
+
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from dmad_sweep.records.record import Record
+from dmad_sweep.records.result import Cycle, Status
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spread:
+    """Median of the raw values with their lowest and highest."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> "Spread | None":
+        """None for no values."""
+        ordered = sorted(values)
+        if not ordered:
+            return None
+        return cls(median=statistics.median(ordered), low=ordered[0], high=ordered[-1])
+
+    @property
+    def relative(self) -> float:
+        """Half the range over the median: the ± of tables."""
+        return (self.high - self.low) / 2 / self.median if self.median else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """See `row_of`. Bytes and seconds; None is not measured."""
+
+    schema_version: int = SCHEMA_VERSION
+    trial_id: str
+    sweep: str
+    index: int
+    status: Status
+    started_at: float
+
+    model: str
+    recipe: str
+    phase: str
+    data: str
+    batch: int
+    accumulation: int
+    effective_batch: int
+    height: int
+    width: int
+    resolution: str
+    precision: str
+    checkpointing: str
+    student_update_freq: int
+
+    device_kind: str
+    device_name: str
+    device_total_bytes: int | None
+    memory_limit_bytes: int | None
+    torch: str | None
+    driver: str | None
+    code: str
+
+    memory_meter: str | None
+    after_load_bytes: int | None
+    first_forward_bytes: int | None
+    first_backward_bytes: int | None
+    peak_allocated_bytes: int | None
+    peak_reserved_bytes: int | None
+    device_peak_bytes: int | None
+    headroom_bytes: int | None
+    peak_stage: str | None
+    peak_cycle: int | None
+
+    student_turn_s: Spread | None
+    fake_score_turn_s: Spread | None
+    inference_s: Spread | None
+    data_s: Spread | None
+    iteration_s: Spread | None
+    images_per_s: float | None
+
+    died_stage: str | None
+    died_cycle: int | None
+    oom_requested_bytes: int | None
+    explanation: str | None
+    """In words, why there is no measurement: the failure's message, or how the process ended."""
+    remarks: list[str] = field(default_factory=list)
+    """Codes that the table spells out; see `remarks_of`."""
+
+
+def row_of(record: Record) -> Row:
+    """Reduce a record. Pure; every derived number of the project is computed here or below."""
+    plan, result = record.plan, record.result
+    memory = result.memory if result else None
+    measured = [cycle for cycle in result.cycles if not cycle.warmup] if result else []
+    iteration = iteration_s(
+        plan.recipe.name, plan.phase.name, plan.recipe.student_update_freq, _turns(measured)
+    )
+    data = Spread.of(turn.data_s for cycle in measured for turn in cycle.turns)
+    device_peak = device_peak_bytes(record)
+    died_stage, died_cycle = _died(record)
+    return Row(
+        trial_id=plan.trial_id,
+        sweep=plan.sweep,
+        index=plan.index,
+        status=record.status,
+        started_at=record.started_at,
+        model=plan.model.name,
+        recipe=plan.recipe.name,
+        phase=plan.phase.name,
+        data=plan.data.source,
+        batch=plan.batch.size,
+        accumulation=plan.accumulation.steps,
+        effective_batch=plan.effective_batch,
+        height=plan.resolution.height,
+        width=plan.resolution.width,
+        resolution=plan.resolution.label,
+        precision=plan.precision.name,
+        checkpointing=plan.checkpointing.name,
+        student_update_freq=plan.recipe.student_update_freq,
+        device_kind=plan.device.kind,
+        device_name=plan.device.name,
+        device_total_bytes=plan.device.total_bytes,
+        memory_limit_bytes=plan.device.memory_limit_bytes,
+        torch=result.environment.get("torch") if result else None,
+        driver=record.provenance.driver,
+        code=record.provenance.code_hash,
+        memory_meter=memory.meter if memory else None,
+        after_load_bytes=memory.after_load_bytes if memory else None,
+        first_forward_bytes=memory.first_forward_bytes if memory else None,
+        first_backward_bytes=memory.first_backward_bytes if memory else None,
+        peak_allocated_bytes=memory.peak.allocated_bytes if memory else None,
+        peak_reserved_bytes=memory.peak.reserved_bytes if memory else None,
+        device_peak_bytes=device_peak,
+        headroom_bytes=headroom_bytes(record, device_peak),
+        peak_stage=memory.peak_stage if memory else None,
+        peak_cycle=memory.peak_cycle if memory else None,
+        student_turn_s=Spread.of(_turns(measured).get("student", [])),
+        fake_score_turn_s=Spread.of(_turns(measured).get("fake_score", [])),
+        inference_s=Spread.of(_turns(measured).get("inference", [])),
+        data_s=data,
+        iteration_s=iteration,
+        images_per_s=images_per_s(plan.effective_batch, iteration, data),
+        died_stage=died_stage,
+        died_cycle=died_cycle,
+        oom_requested_bytes=(
+            result.out_of_memory.requested_bytes if result and result.out_of_memory else None
+        ),
+        explanation=_explanation(record),
+        remarks=remarks_of(record),
+    )
+
+
+def iteration_s(
+    recipe: str, phase: str, student_update_freq: int, turns: dict[str, list[float]]
+) -> Spread | None:
+    """Seconds of one training iteration without waiting for data, from the turns' raw seconds.
+
+    `dmd2` runs the fake-score turn in every iteration and the student turn in every K-th: F + S/K.
+    """
+    if phase == "inference":
+        return Spread.of(turns.get("inference", []))
+    student, fake_score = Spread.of(turns.get("student", [])), Spread.of(turns.get("fake_score", []))
+    if student is None or fake_score is None:
+        return None
+    combine: Callable[[float, float], float] = {"dmd2": lambda s, f: f + s / student_update_freq}[recipe]
+    return Spread(
+        median=combine(student.median, fake_score.median),
+        low=combine(student.low, fake_score.low),
+        high=combine(student.high, fake_score.high),
+    )
+
+
+def images_per_s(effective_batch: int, iteration: Spread | None, data: Spread | None) -> float | None:
+    """Images per second of training, waiting for data included."""
+    if iteration is None:
+        return None
+    return effective_batch / (iteration.median + (data.median if data else 0.0))
+
+
+def device_peak_bytes(record: Record) -> int | None:
+    """The most that the device held: the larger of the parent's NVML samples and the child's own readings.
+
+    Sampling can miss a short peak, but never the memory that the caching allocator holds at stage borders;
+    so the child's reading, above what was in use before it, is a lower bound beside the samples.
+    """
+    before = record.device_memory.used_before_bytes
+    own = record.result.memory.device_peak_bytes if record.result and record.result.memory else None
+    candidates = [
+        record.device_memory.peak_used_bytes,
+        own + before if own is not None and before is not None else None,
+    ]
+    return max((value for value in candidates if value is not None), default=None)
+
+
+def headroom_bytes(record: Record, device_peak: int | None) -> int | None:
+    """What is left of the device, or of the emulated one, at the peak."""
+    limit, total = record.plan.device.memory_limit_bytes, record.device_memory.total_bytes
+    memory = record.result.memory if record.result else None
+    if record.plan.device.kind == "cpu":
+        peak = memory.peak.allocated_bytes if memory else None
+        return limit - peak if limit is not None and peak is not None else None
+    if device_peak is None or total is None:
+        return None
+    if limit is not None:
+        return limit - (device_peak - (record.device_memory.used_before_bytes or 0))
+    return total - device_peak
+
+
+def remarks_of(record: Record) -> list[str]:
+    """Codes of what a reader of the row must know: `cpu_memory`, `emulated`, `probable_oom`, …"""
+    result, memory = record.result, record.result.memory if record.result else None
+    asked = record.plan
+    seen = result.observed if result else None
+    remarks = []
+    if memory and memory.meter == "process_rss":
+        remarks.append("cpu_memory")
+    if asked.device.memory_limit_bytes is not None:
+        remarks.append("emulated")
+    if result and result.out_of_memory and not result.out_of_memory.certain:
+        remarks.append("probable_oom")
+    if memory and memory.allocation_retries:
+        remarks.append("allocation_retries")
+    if seen and seen.micro_batch is not None and seen.micro_batch != asked.batch.size:
+        remarks.append("batch_differs")
+    if (
+        seen
+        and seen.height is not None
+        and (seen.height, seen.width) != (asked.resolution.height, asked.resolution.width)
+    ):
+        remarks.append("resolution_differs")
+    return remarks
+
+
+def _turns(cycles: list[Cycle]) -> dict[str, list[float]]:
+    turns: dict[str, list[float]] = {}
+    for cycle in cycles:
+        for turn in cycle.turns:
+            turns.setdefault(turn.turn, []).append(turn.compute_s)
+    return turns
+
+
+def _died(record: Record) -> tuple[str | None, int | None]:
+    result = record.result
+    died = (result.out_of_memory or result.failure) if result else None
+    if died is not None:
+        return died.stage, died.cycle
+    if record.status == "ok":
+        return None, None
+    return record.ending.last_stage, record.ending.last_cycle
+
+
+def _explanation(record: Record) -> str | None:
+    if record.result and record.result.failure:
+        failure = record.result.failure
+        return f"{failure.kind}: {failure.message}"[:500]
+    return record.ending.explanation

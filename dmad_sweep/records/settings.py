@@ -1,0 +1,184 @@
+"""The settings of a trial: the same dataclasses are the configuration schema and part of the plan.
+
+Each field's metadata holds its documentation (docs/configuration.md is generated from it). Range checks
+run whenever an instance is made, from a composed configuration or from a plan on disk, so a value that is
+refused here can reach no process. Fields that may be anything the user's own files define (names of
+precisions, say) are free strings.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from dmad_sweep.errors import ConfigError
+
+SPATIAL_MULTIPLE = 8
+"""Pixels: every VAE of the supported models reduces by 8 at least (facts: UNets take any multiple of 8)."""
+
+MODELS = ("auto", "tiny", "sd15", "sdxl")
+RECIPES = ("dmd2",)
+PHASES = ("train", "inference")
+SOURCES = ("synthetic", "images")
+DEVICES = ("auto", "cuda", "cpu")
+DTYPES = ("float32", "float16", "bfloat16")
+TRAINED_NETWORKS = ("student", "fake_score")
+
+
+def documented(default: Any, help_text: str) -> Any:
+    """A dataclass field with a default and the text that the documentation shows for it."""
+    return field(default=default, metadata={"help": help_text})
+
+
+def refuse(key: str, value: object, allowed: str) -> ConfigError:
+    """The one form in which a bad value is refused: key, value, what is allowed."""
+    return ConfigError(f"{key}={value} is not allowed: {allowed}")
+
+
+def require_choice(key: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise refuse(key, value, f"choose one of {', '.join(allowed)}")
+
+
+def require_minimum(key: str, value: float, minimum: float) -> None:
+    if not value >= minimum:  # also refuses NaN
+        raise refuse(key, value, f"give a number of at least {minimum}")
+
+
+@dataclass
+class Batch:
+    size: int = documented(1, "Micro-batch: samples in one forward. Any positive integer.")
+
+    def __post_init__(self) -> None:
+        require_minimum("batch.size", self.size, 1)
+
+
+@dataclass
+class Resolution:
+    height: int = documented(512, "Image height in pixels, a multiple of 8.")
+    width: int = documented(512, "Image width in pixels, a multiple of 8.")
+
+    def __post_init__(self) -> None:
+        for key, value in (("height", self.height), ("width", self.width)):
+            require_minimum(f"resolution.{key}", value, SPATIAL_MULTIPLE)
+            if value % SPATIAL_MULTIPLE:
+                below = value - value % SPATIAL_MULTIPLE
+                raise refuse(
+                    f"resolution.{key}",
+                    value,
+                    f"use a multiple of {SPATIAL_MULTIPLE}, for instance {below} or {below + SPATIAL_MULTIPLE}",
+                )
+
+    @property
+    def label(self) -> str:
+        """`512` when square, else height first: `512x768`."""
+        return str(self.height) if self.height == self.width else f"{self.height}x{self.width}"
+
+
+@dataclass
+class Accumulation:
+    steps: int = documented(1, "Micro-steps per optimizer step (gradient accumulation).")
+
+    def __post_init__(self) -> None:
+        require_minimum("accumulation.steps", self.steps, 1)
+
+
+@dataclass
+class Precision:
+    """A precision regime. Two regimes are never merged in one table."""
+
+    name: str = documented("bf16", "Name of the regime in tables and params.")
+    weights: str = documented("float32", "Type of trained weights, gradients and optimizer states.")
+    frozen: str = documented("bfloat16", "Type in which the teacher is stored (the compute type).")
+    autocast: Optional[str] = documented("bfloat16", "Type of torch.autocast around forwards; null for none.")
+    grad_scaler: bool = documented(False, "Scale losses with torch.amp.GradScaler (fp16).")
+
+    def __post_init__(self) -> None:
+        require_choice("precision.weights", self.weights, DTYPES)
+        require_choice("precision.frozen", self.frozen, DTYPES)
+        if self.autocast is not None:
+            require_choice("precision.autocast", self.autocast, DTYPES[1:])
+
+
+@dataclass
+class Checkpointing:
+    name: str = documented("none", "Name of the setting in tables and params.")
+    networks: list[str] = field(
+        default_factory=list,
+        metadata={"help": "Networks whose blocks are recomputed in backward: student, fake_score."},
+    )
+
+    def __post_init__(self) -> None:
+        for network in self.networks:
+            require_choice("checkpointing.networks", network, TRAINED_NETWORKS)
+
+
+@dataclass
+class Model:
+    name: str = documented("auto", "auto (sd15 on a CUDA device, tiny on a CPU), tiny, sd15 or sdxl.")
+    pretrained: Optional[str] = documented(
+        None, "Local diffusers folder (unet/, vae/) to load instead of random weights."
+    )
+
+    def __post_init__(self) -> None:
+        require_choice("model.name", self.name, MODELS)
+
+
+@dataclass
+class Recipe:
+    """The training iteration. Defaults are DMD2's for SD1.5 (experiments/sdv1.5 of its repository)."""
+
+    name: str = documented("dmd2", "Which iteration is run.")
+    student_update_freq: int = documented(10, "K: a student turn in every K-th iteration.")
+    guidance_scale: float = documented(1.75, "Classifier-free guidance of the teacher.")
+    gan_weight: float = documented(1e-3, "Weight of the generator's GAN loss beside distribution matching.")
+    discriminator_weight: float = documented(1e-2, "Weight of the discriminator loss beside denoising.")
+    gan_max_timestep: int = documented(1000, "Latents are noised below this timestep before the head.")
+    student_timestep: int = documented(999, "Timestep at which the one-step student is conditioned.")
+    learning_rate: float = documented(1e-5, "AdamW learning rate of student, fake score and head.")
+    weight_decay: float = documented(1e-2, "AdamW weight decay.")
+    max_grad_norm: float = documented(10.0, "Gradient norm is clipped to this before each optimizer step.")
+
+    def __post_init__(self) -> None:
+        require_choice("recipe.name", self.name, RECIPES)
+        require_minimum("recipe.student_update_freq", self.student_update_freq, 1)
+        for key in ("guidance_scale", "gan_weight", "discriminator_weight", "learning_rate", "weight_decay"):
+            require_minimum(f"recipe.{key}", getattr(self, key), 0)
+        for key in ("gan_max_timestep", "student_timestep"):
+            if not 0 < getattr(self, key) <= 1000:
+                raise refuse(f"recipe.{key}", getattr(self, key), "give a timestep of 1 to 1000")
+        if not self.max_grad_norm > 0:
+            raise refuse("recipe.max_grad_norm", self.max_grad_norm, "give a positive number")
+
+
+@dataclass
+class Data:
+    source: str = documented("synthetic", "synthetic, or images (a folder of pictures in data.root).")
+    root: Optional[str] = documented(None, "Folder of pictures for data.source=images.")
+    num_samples: int = documented(64, "Sample ids 0 to num_samples-1 are used, in order, again and again.")
+    seed: int = documented(0, "Seed of samples, of every draw and of random weights.")
+
+    def __post_init__(self) -> None:
+        require_choice("data.source", self.source, SOURCES)
+        require_minimum("data.num_samples", self.num_samples, 1)
+        require_minimum("data.seed", self.seed, 0)
+        if self.source == "images" and not self.root:
+            raise ConfigError("data=images needs data.root=FOLDER, a folder of pictures")
+
+
+@dataclass
+class Phase:
+    name: str = documented("train", "train, or inference: the baseline, student forward only, no gradient.")
+
+    def __post_init__(self) -> None:
+        require_choice("phase.name", self.name, PHASES)
+
+
+@dataclass
+class Schedule:
+    warmup_cycles: int = documented(
+        2, "Cycles before timing starts; at least 2, because optimizer state appears in the first."
+    )
+    measured_cycles: int = documented(5, "Cycles that are timed.")
+
+    def __post_init__(self) -> None:
+        require_minimum("schedule.warmup_cycles", self.warmup_cycles, 2)
+        require_minimum("schedule.measured_cycles", self.measured_cycles, 1)
