@@ -1,7 +1,7 @@
 """The structured-config schema: every key, its type and its default, checked before a process starts."""
 
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Optional
+from typing import Any
 
 from hydra.core.config_store import ConfigStore
 
@@ -40,7 +40,7 @@ class Workload:
 class Device:
     kind: str = documented("auto", "auto (CUDA where NVML and torch both have it), cuda or cpu.")
     index: int = documented(0, "Which GPU, in NVML's (PCI bus) order.")
-    memory_limit_gib: Optional[float] = documented(
+    memory_limit_gib: float | None = documented(
         None, "Emulate a card of this size; on a CPU, allow the process this much above its start."
     )
 
@@ -53,9 +53,7 @@ class Device:
 
 @dataclass
 class Tracking:
-    uri: Optional[str] = documented(
-        None, "MLflow store: http://… or a database URI; null is outputs/mlflow.db."
-    )
+    uri: str | None = documented(None, "MLflow store: http://… or a database URI; null is outputs/mlflow.db.")
     experiment: str = documented("dmad_sweep", "MLflow experiment of the sweeps.")
 
     def __post_init__(self) -> None:
@@ -67,7 +65,7 @@ class Tracking:
 class Report:
     sweep: str = documented("latest", "Which sweep to show: latest, a sweep's name, or all.")
     format: str = documented("terminal", "terminal, markdown or csv.")
-    output: Optional[str] = documented(None, "File to write instead of the terminal.")
+    output: str | None = documented(None, "File to write instead of the terminal.")
 
     def __post_init__(self) -> None:
         require_choice("report.format", self.format, FORMATS)
@@ -75,8 +73,8 @@ class Report:
 
 @dataclass
 class Sweep:
-    name: Optional[str] = documented(None, "Name of the sweep; a time stamp when null.")
-    launcher: Optional[str] = documented(None, "Set by the program: host and process that own the sweep.")
+    name: str | None = documented(None, "Name of the sweep; a time stamp when null.")
+    launcher: str | None = documented(None, "Set by the program: host and process that own the sweep.")
 
 
 @dataclass

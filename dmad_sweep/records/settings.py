@@ -7,7 +7,7 @@ precisions, say) are free strings.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any
 
 from dmad_sweep.errors import ConfigError
 
@@ -64,7 +64,7 @@ class Resolution:
                 raise refuse(
                     f"resolution.{key}",
                     value,
-                    f"use a multiple of {SPATIAL_MULTIPLE}, for instance {below} or {below + SPATIAL_MULTIPLE}",
+                    f"use a multiple of {SPATIAL_MULTIPLE}, such as {below} or {below + SPATIAL_MULTIPLE}",
                 )
 
     @property
@@ -88,7 +88,7 @@ class Precision:
     name: str = documented("bf16", "Name of the regime in tables and params.")
     weights: str = documented("float32", "Type of trained weights, gradients and optimizer states.")
     frozen: str = documented("bfloat16", "Type in which the teacher is stored (the compute type).")
-    autocast: Optional[str] = documented("bfloat16", "Type of torch.autocast around forwards; null for none.")
+    autocast: str | None = documented("bfloat16", "Type of torch.autocast around forwards; null for none.")
     grad_scaler: bool = documented(False, "Scale losses with torch.amp.GradScaler (fp16).")
 
     def __post_init__(self) -> None:
@@ -114,7 +114,7 @@ class Checkpointing:
 @dataclass
 class Model:
     name: str = documented("auto", "auto (sd15 on a CUDA device, tiny on a CPU), tiny, sd15 or sdxl.")
-    pretrained: Optional[str] = documented(
+    pretrained: str | None = documented(
         None, "Local diffusers folder (unet/, vae/) to load instead of random weights."
     )
 
@@ -152,7 +152,7 @@ class Recipe:
 @dataclass
 class Data:
     source: str = documented("synthetic", "synthetic, or images (a folder of pictures in data.root).")
-    root: Optional[str] = documented(None, "Folder of pictures for data.source=images.")
+    root: str | None = documented(None, "Folder of pictures for data.source=images.")
     num_samples: int = documented(64, "Sample ids 0 to num_samples-1 are used, in order, again and again.")
     seed: int = documented(0, "Seed of samples, of every draw and of random weights.")
 
