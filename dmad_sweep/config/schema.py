@@ -74,7 +74,6 @@ class Report:
 @dataclass
 class Sweep:
     name: str | None = documented(None, "Name of the sweep; a time stamp when null.")
-    launcher: str | None = documented(None, "Set by the program: host and process that own the sweep.")
 
 
 @dataclass

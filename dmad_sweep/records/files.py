@@ -43,6 +43,16 @@ class SweepFolder:
     def name(self) -> str:
         return self.path.name
 
+    @property
+    def server_log(self) -> Path:
+        """What the process that forks trials printed."""
+        return self.path / "server.log"
+
+    @property
+    def lock(self) -> Path:
+        """Held while the sweep's run is created in the store."""
+        return self.path / "sweep.lock"
+
     def trial(self, index: int) -> TrialFolder:
         return TrialFolder(self.path / "trials" / f"{index:03d}")
 

@@ -56,6 +56,8 @@ class Plan:
     phase: Phase
     schedule: Schedule
     device: PlannedDevice
+    latents_folder: str | None = None
+    """Where encoded pictures are kept, for data.source=images."""
 
     @property
     def effective_batch(self) -> int:

@@ -18,6 +18,11 @@ class Peak:
     reserved_bytes: int | None = None
 
 
+def larger(first: int | None, second: int | None) -> int | None:
+    """The larger of two readings, where None is no reading."""
+    return max((value for value in (first, second) if value is not None), default=None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class MemoryReport:
     """Peaks by stage. See DESIGN's decisions for what each headline covers."""

@@ -1,0 +1,54 @@
+"""From settings to the plan of one trial."""
+
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+from dmad_sweep.config.schema import Config
+from dmad_sweep.errors import ConfigError
+from dmad_sweep.records.files import OutputsFolder
+from dmad_sweep.records.plan import Plan, PlannedDevice
+
+AUTO_MODEL = {"cuda": "sd15", "cpu": "tiny"}
+
+
+def plan_trial(settings: Config, device: PlannedDevice, sweep: str, index: int) -> Plan:
+    """The plan of trial `index`, `auto` resolved and paths made absolute.
+
+    Raises:
+        ConfigError: a folder that the settings name does not exist.
+    """
+    model = settings.model
+    if model.name == "auto":
+        model = replace(model, name=AUTO_MODEL[device.kind])
+    if model.pretrained is not None:
+        model = replace(model, pretrained=_folder("model.pretrained", model.pretrained))
+    data = settings.data
+    if data.root is not None:
+        data = replace(data, root=_folder("data.root", data.root))
+    return Plan(
+        trial_id=uuid.uuid4().hex[:16],
+        sweep=sweep,
+        index=index,
+        isolation=settings.isolation,
+        workload=settings.workload.name,
+        model=model,
+        recipe=settings.recipe,
+        batch=settings.batch,
+        resolution=settings.resolution,
+        accumulation=settings.accumulation,
+        precision=settings.precision,
+        checkpointing=settings.checkpointing,
+        data=data,
+        phase=settings.phase,
+        schedule=settings.schedule,
+        device=device,
+        latents_folder=str(OutputsFolder(Path(settings.outputs)).latents),
+    )
+
+
+def _folder(key: str, value: str) -> str:
+    path = Path(value).expanduser().absolute()
+    if not path.is_dir():
+        raise ConfigError(f"{key}={value} is not allowed: there is no such folder")
+    return str(path)

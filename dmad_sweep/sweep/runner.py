@@ -1,0 +1,62 @@
+"""What carries trials: the devices, a way of starting children, and the identity of the code."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from dmad_sweep.config.plan import plan_trial
+from dmad_sweep.config.project import conf_folder
+from dmad_sweep.config.schema import Config
+from dmad_sweep.records.files import OutputsFolder, SweepFolder
+from dmad_sweep.records.plan import Plan
+from dmad_sweep.records.record import Record
+from dmad_sweep.sweep.devices import Nvml, choose_device
+from dmad_sweep.sweep.isolation import Isolation, create_isolation
+from dmad_sweep.sweep.provenance import provenance
+from dmad_sweep.sweep.trial import OnProgress, run_trial
+
+
+class TrialRunner:
+    """Plans and runs trials of one sweep, one after the other."""
+
+    def __init__(self, sweep: str) -> None:
+        self._sweep = sweep
+        self._nvml = Nvml()
+        self._provenance = provenance(conf_folder(), self._nvml.driver)
+        self._isolations: dict[str, Isolation] = {}
+
+    def plan(self, settings: Config, index: int) -> Plan:
+        """Raises ConfigError for what this machine cannot do."""
+        return plan_trial(settings, choose_device(settings.device, self._nvml), self._sweep, index)
+
+    def prepare(self, settings: Config) -> None:
+        """Start what takes long to start, without waiting for it."""
+        self._isolation(settings.isolation, sweep_folder(settings))
+
+    def run(
+        self,
+        settings: Config,
+        index: int,
+        on_start: Callable[[Plan], None] = lambda _: None,
+        on_progress: OnProgress = lambda _: None,
+    ) -> Record:
+        """One trial, to its record."""
+        plan, folder = self.plan(settings, index), sweep_folder(settings)
+        isolation = self._isolation(plan.isolation, folder)
+        on_start(plan)
+        return run_trial(plan, folder.trial(index), isolation, self._nvml, self._provenance, on_progress)
+
+    def close(self) -> None:
+        for isolation in self._isolations.values():
+            isolation.close()
+        self._isolations.clear()
+
+    def _isolation(self, name: str, folder: SweepFolder) -> Isolation:
+        if name not in self._isolations:
+            folder.path.mkdir(parents=True, exist_ok=True)
+            self._isolations[name] = create_isolation(name, folder.server_log)
+        return self._isolations[name]
+
+
+def sweep_folder(settings: Config) -> SweepFolder:
+    assert settings.sweep.name is not None, "the entry point names every sweep"
+    return OutputsFolder(Path(settings.outputs)).sweep(settings.sweep.name)

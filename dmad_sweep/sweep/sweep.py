@@ -1,0 +1,120 @@
+"""All trials of one command, in the process that launched them, and single trials elsewhere."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from filelock import FileLock
+
+from dmad_sweep.config.schema import Config
+from dmad_sweep.errors import ConfigError, RecordError
+from dmad_sweep.records.codec import read_json
+from dmad_sweep.records.files import OutputsFolder
+from dmad_sweep.records.record import Record
+from dmad_sweep.records.result import RESULT_STATUSES, Status
+from dmad_sweep.sweep.display import Display
+from dmad_sweep.sweep.runner import TrialRunner, sweep_folder
+from dmad_sweep.tracking.store import Store
+
+
+class Sweep:
+    """Trials one after the other; each is on disk, then in the store, before the next begins."""
+
+    def __init__(self, settings: Config, command: str) -> None:
+        self._settings, self._command = settings, command
+        self._total: int | None = None
+        self._runner: TrialRunner | None = None
+        self._display: Display | None = None
+        self.folder = sweep_folder(settings)
+        if self.folder.trials():
+            raise ConfigError(
+                f"sweep.name={self.folder.name} is not allowed: {self.folder.path} holds a sweep of that "
+                "name already; choose another or leave it out"
+            )
+
+    def expect(self, trials: Sequence[Config]) -> None:
+        """Check every trial before the first one starts. Raises ConfigError."""
+        self._total = len(trials)
+        runner = TrialRunner(self.folder.name)
+        for index, settings in enumerate(trials):
+            runner.plan(settings, index)
+        self._runner = runner
+
+    def run(self, settings: Config, index: int) -> Record:
+        """One trial: measured, recorded, logged."""
+        runner = self._open(settings, index)
+        assert self._display is not None
+        record = runner.run(settings, index, self._display.begin, self._display.progress)
+        self._display.end(record)
+        self.store.log_trial(record, self.folder.trial(index))
+        return record
+
+    def finish(self, *, interrupted: bool) -> list[Status]:
+        """Import what workers left, close everything; the statuses of the trials begun, none if none was."""
+        if self._runner:
+            self._runner.close()
+        if self._display:
+            self._display.close()
+        if not self.folder.trials():
+            return []
+        statuses = [_status(trial.record) for trial in self.folder.trials()]
+        self.store.begin_sweep(self.folder.name, command=self._command)
+        self.store.import_records(self.folder)
+        complete = all(status in RESULT_STATUSES for status in statuses)
+        self.store.end_sweep(
+            self.folder.name, "KILLED" if interrupted else "FINISHED" if complete else "FAILED"
+        )
+        return statuses
+
+    @property
+    def store(self) -> Store:
+        if not hasattr(self, "_store"):
+            self._store = open_store(self._settings)
+        return self._store
+
+    def _open(self, settings: Config, index: int) -> TrialRunner:
+        """On the first trial: the server of children loads while MLflow is imported."""
+        if self._runner is None:
+            self._runner = TrialRunner(self.folder.name)
+        if self._display is None:
+            plan = self._runner.plan(settings, index)
+            self._runner.prepare(settings)
+            self._display = Display(self._total)
+            self._display.say(f"sweep {self.folder.name}: model {plan.model.name}, {plan.device.name}")
+            self._display.say(f"records and logs in {self.folder.path}")
+            self.store.begin_sweep(self.folder.name, command=self._command)
+        return self._runner
+
+
+def run_elsewhere(settings: Config, index: int) -> Record:
+    """One trial in a worker process of another launcher: a fresh interpreter, the record on disk.
+
+    With a server the worker also writes to MLflow. A SQLite store loses runs to many writers, so there
+    the launching process imports the records at the end.
+    """
+    runner = TrialRunner(sweep_folder(settings).name)
+    try:
+        record = runner.run(replace(settings, isolation="spawn"), index)
+    finally:
+        runner.close()
+    uri = settings.tracking.uri
+    if uri is not None and uri.startswith(("http://", "https://")):
+        folder = sweep_folder(settings)
+        store = open_store(settings)
+        with FileLock(folder.lock):  # one worker creates the sweep's run
+            store.begin_sweep(folder.name, command="")
+        store.log_trial(record, folder.trial(index))
+    return record
+
+
+def open_store(settings: Config) -> Store:
+    return Store.open(
+        settings.tracking.uri, settings.tracking.experiment, OutputsFolder(Path(settings.outputs))
+    )
+
+
+def _status(path: Path) -> Status:
+    try:
+        return read_json(Record, path).status
+    except RecordError:
+        return "failed"

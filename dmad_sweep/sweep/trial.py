@@ -1,0 +1,208 @@
+"""One trial: plan.json, a child process watched from outside, record.json."""
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from dmad_sweep.errors import RecordError
+from dmad_sweep.records.codec import read_json, write_json
+from dmad_sweep.records.files import TrialFolder
+from dmad_sweep.records.plan import Plan
+from dmad_sweep.records.progress import Progress, ProgressReader
+from dmad_sweep.records.record import DeviceMemory, Ending, Provenance, Record
+from dmad_sweep.records.result import Result, Status, larger
+from dmad_sweep.sweep.devices import Nvml
+from dmad_sweep.sweep.isolation import Child, Isolation, kill
+
+SAMPLING_PERIOD_S = 0.02
+"""NVML's used memory is a staircase while the child lives, because the allocator keeps what it has."""
+
+PROCESS_SAMPLING_PERIOD_S = 1.0
+"""Listing a device's processes can take milliseconds and hold the driver's lock (MangoHud#2104)."""
+
+LOG_TAIL_BYTES = 16_000
+"""Room for a crash's stack and the list of extension modules that follows it."""
+
+OnProgress = Callable[[Progress | None], None]
+
+
+def run_trial(
+    plan: Plan,
+    folder: TrialFolder,
+    isolation: Isolation,
+    nvml: Nvml,
+    provenance: Provenance,
+    on_progress: OnProgress = lambda _: None,
+) -> Record:
+    """Run a trial to its end, whatever that is, and leave record.json behind.
+
+    Raises:
+        IsolationError: no child can be started at all.
+        KeyboardInterrupt: after the child was killed and the record written as `killed`.
+    """
+    started_at = time.time()
+    folder.path.mkdir(parents=True, exist_ok=True)
+    watch = _Watch(plan, folder, nvml, on_progress)
+    write_json(folder.plan, watch.plan)
+    interrupted: KeyboardInterrupt | None = None
+    try:
+        if plan.data.source == "images":
+            watch.follow(isolation.start(folder, "encode"))
+        if not folder.result.exists():  # written by `encode` only when it failed
+            watch.sample_before()
+            write_json(folder.plan, watch.plan)
+            watch.follow(isolation.start(folder, "measure"))
+    except KeyboardInterrupt as interrupt:
+        interrupted = interrupt
+    result, explanation = _read_result(folder)
+    if interrupted:
+        explanation = "interrupted from the keyboard"
+    record = watch.record(result, explanation, started_at, provenance)
+    write_json(folder.record, record)
+    if interrupted:
+        raise interrupted
+    return record
+
+
+class _Watch:
+    """What the parent sees of a trial: progress, the device's memory, the end of the process."""
+
+    def __init__(self, plan: Plan, folder: TrialFolder, nvml: Nvml, on_progress: OnProgress) -> None:
+        self.plan = plan
+        self._folder, self._nvml, self._on_progress = folder, nvml, on_progress
+        self._progress = ProgressReader(folder.progress)
+        self._peak: int | None = None
+        self._process_peak: int | None = None
+        self._samples = 0
+        self._next_process_sample = 0.0
+        self._pid: int | None = None
+        self._return_code: int | None = None
+        self._wall_s = 0.0
+
+    def sample_before(self) -> None:
+        """Note what is in use before the measured process starts."""
+        device = self.plan.device
+        if device.uuid is not None:
+            used = self._nvml.used_bytes(device.uuid)
+            self.plan = replace(self.plan, device=replace(device, used_before_bytes=used))
+
+    def follow(self, child: Child) -> None:
+        """Watch a child until it ends; kill it when this process is interrupted."""
+        self._pid = child.pid
+        started = time.monotonic()
+        try:
+            while (code := child.wait(SAMPLING_PERIOD_S)) is None:
+                self._sample(child.pid)
+                self._on_progress(self._progress.poll())
+            self._return_code = code
+        except BaseException:
+            kill(child)
+            self._return_code = child.wait(10.0)
+            raise
+        finally:
+            self._progress.poll()
+            self._wall_s += time.monotonic() - started
+
+    def record(
+        self, result: Result | None, explanation: str | None, started_at: float, provenance: Provenance
+    ) -> Record:
+        ending = self._ending(explanation if result is None else None)
+        status: Status
+        if result is not None:
+            status = result.status
+        else:
+            killed = ending.signal in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
+            status = "killed" if killed else "failed"
+        if status in ("failed", "killed"):
+            ending = replace(ending, log_tail=self._log_tail())
+        return Record(
+            status=status,
+            started_at=started_at,
+            ended_at=time.time(),
+            plan=self.plan,
+            result=result,
+            ending=ending,
+            device_memory=self._device_memory(),
+            provenance=provenance,
+        )
+
+    def _sample(self, pid: int) -> None:
+        uuid = self.plan.device.uuid
+        if uuid is None:
+            return
+        self._samples += 1
+        self._peak = larger(self._peak, self._nvml.used_bytes(uuid))
+        if time.monotonic() >= self._next_process_sample:
+            self._next_process_sample = time.monotonic() + PROCESS_SAMPLING_PERIOD_S
+            self._process_peak = larger(self._process_peak, self._nvml.process_bytes(uuid, pid))
+
+    def _ending(self, explanation: str | None) -> Ending:
+        code = self._return_code
+        name = _signal_name(-code) if code is not None and code < 0 else None
+        last = self._progress.last
+        if explanation is not None:
+            how = f"by {name}" if name else f"with exit code {code}"
+            where = (
+                f" in {last.stage}, cycle {last.cycle} of {last.cycles}"
+                if last
+                else " before its first stage"
+            )
+            explanation = f"ended {how}{where}: {explanation}"
+            if name == "SIGKILL":
+                explanation += "; the kernel kills processes when the host runs out of memory"
+        return Ending(
+            pid=self._pid,
+            exit_code=code if code is not None and code >= 0 else None,
+            signal=name,
+            wall_s=self._wall_s,
+            explanation=explanation,
+            last_stage=last.stage if last else None,
+            last_cycle=last.cycle if last else None,
+        )
+
+    def _device_memory(self) -> DeviceMemory:
+        device = self.plan.device
+        if device.uuid is None:
+            reason = self._nvml.reason or "measured on the CPU"
+            return DeviceMemory(unmeasured={"peak_used_bytes": reason, "process_peak_bytes": reason})
+        unmeasured = {}
+        if self._peak is None:
+            unmeasured["peak_used_bytes"] = "the process ended before the first sample"
+        if self._process_peak is None:
+            unmeasured["process_peak_bytes"] = (
+                "NVML attributes no memory to this process (container, WSL, MPS)"
+            )
+        return DeviceMemory(
+            total_bytes=device.total_bytes,
+            used_before_bytes=device.used_before_bytes,
+            peak_used_bytes=self._peak,
+            process_peak_bytes=self._process_peak,
+            samples=self._samples,
+            unmeasured=unmeasured,
+        )
+
+    def _log_tail(self) -> str | None:
+        try:
+            with self._folder.log.open("rb") as log:
+                size = log.seek(0, 2)
+                log.seek(max(0, size - LOG_TAIL_BYTES))
+                return log.read().decode(errors="replace")
+        except OSError:
+            return None
+
+
+def _read_result(folder: TrialFolder) -> tuple[Result | None, str | None]:
+    if not folder.result.exists():
+        return None, "it left no result"
+    try:
+        return read_json(Result, folder.result), None
+    except RecordError as error:
+        return None, f"its result cannot be read ({error})"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,17 @@
+"""From a plan to its workload."""
+
+import torch
+
+from dmad_sweep.records.plan import Plan
+from dmad_sweep.workload.protocol import Span, Workload
+from dmad_sweep.workload.recipes.baseline import Baseline
+from dmad_sweep.workload.recipes.dmd2 import Dmd2
+
+RECIPES = {"dmd2": Dmd2}
+
+
+def create_workload(plan: Plan, device: torch.device, span: Span) -> Workload:
+    """The workload that the plan names, nothing loaded yet."""
+    if plan.phase.name == "inference":
+        return Baseline(plan, device, span)
+    return RECIPES[plan.recipe.name](plan, device, span)

@@ -1,0 +1,43 @@
+"""The baseline: the student's forward alone, without gradients, in the compute type."""
+
+import torch
+
+from dmad_sweep.records.plan import Plan
+from dmad_sweep.records.result import NetworkSize, Observed
+from dmad_sweep.workload.draws import Draws
+from dmad_sweep.workload.networks import Feed, NetworkFactory, observe
+from dmad_sweep.workload.protocol import Span
+
+
+class Baseline:
+    """What the card holds before training starts."""
+
+    turns = ("inference",)
+
+    def __init__(self, plan: Plan, device: torch.device, span: Span) -> None:
+        self._plan, self._device, self._span = plan, device, span
+        self._factory = NetworkFactory(plan, device)
+
+    def load(self) -> None:
+        self._factory.regime.apply_globally()
+        self.student = self._factory.frozen()
+        self._feed = Feed(self._plan, self.student, self._device)
+
+    def fetch(self, cycle: int, turn: str) -> None:
+        self._samples = self._feed.next()
+
+    def run(self, cycle: int, turn: str) -> None:
+        draws = Draws(self._device, self._plan.data.seed, cycle)
+        noise = draws.noise_like(self._samples.latents)
+        size = self._plan.batch.size
+        for start in range(0, len(noise), size):
+            part = slice(start, start + size)
+            timestep = torch.full((size,), self._plan.recipe.student_timestep, device=self._device)
+            with self._span("student.forward"), torch.no_grad():
+                self.student.predict_noise(noise[part], timestep, self._samples[part].condition)
+
+    def sizes(self) -> dict[str, NetworkSize]:
+        return {"student": self.student.size()}
+
+    def observed(self) -> Observed:
+        return observe(self.student, self._factory, {})

@@ -1,0 +1,72 @@
+"""Records survive the disk; what is not a record is refused by name."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from plans import make_plan
+
+from dmad_sweep.errors import RecordError
+from dmad_sweep.records.codec import from_json, read_json, to_json, write_json
+from dmad_sweep.records.plan import Plan
+
+
+@dataclass
+class Inner:
+    size: int
+    ratio: float = 1.0
+
+
+@dataclass
+class Outer:
+    name: str
+    mode: Literal["a", "b"]
+    inner: Inner
+    maybe: int | None = None
+    many: list[Inner] = field(default_factory=list)
+    named: dict[str, Inner] = field(default_factory=dict)
+
+
+def test_a_plan_comes_back_equal(tmp_path: Path) -> None:
+    plan = make_plan(sweep="naïve 试验 \n '\"")
+    write_json(tmp_path / "plan.json", plan)
+    assert read_json(Plan, tmp_path / "plan.json") == plan
+
+
+def test_nested_values_come_back_typed() -> None:
+    value = Outer("x", "b", Inner(1, 2.0), 3, [Inner(4)], {"k": Inner(5)})
+    assert from_json(Outer, to_json(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not valid JSON"),
+        ("[1]", "expected dict, got list"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"mode": "a", "inner": {"size": 1}}', "field 'name' is missing"),
+        ('{"name": 1, "mode": "a", "inner": {"size": 1}}', "name: expected str, got int"),
+        ('{"name": "x", "mode": "c", "inner": {"size": 1}}', "'c' is not one of 'a', 'b'"),
+        ('{"name": "x", "mode": "a", "inner": {"size": true}}', "size: expected int, got bool"),
+        ('{"name": "x", "mode": "a", "inner": {"size": NaN}}', "NaN is not a JSON number"),
+        ('{"name": "x", "mode": "a", "inner": {"size": 1, "ratio": 1%s}}' % ("0" * 400), "number too large"),
+    ],
+)
+def test_what_does_not_fit_is_refused(text: str, message: str) -> None:
+    with pytest.raises(RecordError, match=message):
+        from_json(Outer, text)
+
+
+def test_not_a_number_is_never_written() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        to_json(Inner(1, float("nan")))
+
+
+def test_unknown_keys_of_a_newer_writer_are_ignored() -> None:
+    assert from_json(Inner, '{"size": 1, "later": [1, 2]}') == Inner(1)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="absent.json"):
+        read_json(Plan, tmp_path / "absent.json")

@@ -1,0 +1,175 @@
+"""Children: fresh processes, forked or spawned; whatever happens to them is told; none is left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from plans import make_plan
+from sweep.conftest import PROVENANCE, run_in
+
+from dmad_sweep.records.files import TrialFolder
+from dmad_sweep.records.progress import ProgressReader
+from dmad_sweep.records.settings import Model, Schedule
+from dmad_sweep.sweep.devices import Nvml
+from dmad_sweep.sweep.isolation import ForkIsolation, IsolationError, SpawnIsolation, kill
+from dmad_sweep.sweep.trial import run_trial
+
+ENDLESS = Schedule(warmup_cycles=2, measured_cycles=1_000_000)
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.02)
+
+
+def test_forked_and_spawned_children_are_fresh_and_agree(server: ForkIsolation, tmp_path: Path) -> None:
+    folders = [TrialFolder(tmp_path / name) for name in "abc"]
+    records = [
+        run_in(isolation, make_plan(), folder)
+        for isolation, folder in zip((server, server, SpawnIsolation()), folders, strict=True)
+    ]
+    assert [record.status for record in records] == ["ok"] * 3
+    pids = {record.ending.pid for record in records}
+    assert len(pids) == 3
+    assert os.getpid() not in pids
+    results = [record.result for record in records]
+    assert all(
+        result and result.pid == record.ending.pid for result, record in zip(results, records, strict=True)
+    )
+    assert len({str(result.networks) for result in results if result}) == 1
+    assert len({str(result.observed) for result in results if result}) == 1
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, "killed"), (signal.SIGSEGV, "failed")])
+def test_a_child_ended_by_a_signal_is_told_with_its_stage(
+    number: signal.Signals, status: str, server: ForkIsolation, folder: TrialFolder
+) -> None:
+    def kill_in_second_cycle(report: object) -> None:
+        if report is not None and getattr(report, "cycle", 0) >= 2:
+            children = psutil.Process().children(recursive=True)
+            os.kill(max(children, key=lambda child: child.create_time()).pid, number)
+
+    record = run_trial(make_plan(schedule=ENDLESS), folder, server, Nvml(), PROVENANCE, kill_in_second_cycle)
+    assert record.status == status
+    assert record.ending.signal == number.name
+    assert record.ending.last_cycle is not None
+    assert record.ending.last_cycle >= 2
+    assert record.ending.explanation is not None
+    assert "it left no result" in record.ending.explanation
+    if number == signal.SIGSEGV:
+        assert "Fatal Python error: Segmentation fault" in (record.ending.log_tail or "")
+
+
+def test_an_error_in_the_child_is_a_failed_trial_with_its_traceback(
+    server: ForkIsolation, folder: TrialFolder
+) -> None:
+    (folder.path / "model" / "unet").mkdir(parents=True)
+    (folder.path / "model" / "unet" / "config.json").write_text("{}")
+    record = run_in(server, make_plan(model=Model("tiny", pretrained=str(folder.path / "model"))), folder)
+    assert record.status == "failed"
+    assert record.result is not None
+    assert record.result.failure is not None
+    assert record.result.failure.stage == "load"
+    assert "Traceback" in record.result.failure.traceback
+    assert "Traceback" in (record.ending.log_tail or "")
+
+
+def test_a_folder_that_is_no_model_is_an_invalid_trial(server: ForkIsolation, folder: TrialFolder) -> None:
+    record = run_in(server, make_plan(model=Model("tiny", pretrained=str(folder.path))), folder)
+    assert record.status == "invalid"
+    assert record.result is not None
+    assert record.result.failure is not None
+    assert "no unet/config.json there" in record.result.failure.message
+
+
+def test_the_child_inherits_no_pipe_of_the_server(server: ForkIsolation, folder: TrialFolder) -> None:
+    folder.path.mkdir()
+    from dmad_sweep.records.codec import write_json
+
+    write_json(folder.plan, make_plan(schedule=ENDLESS))
+    child = server.start(folder, "measure")
+    try:
+        wait_until(lambda: ProgressReader(folder.progress).poll() is not None)
+        open_files = [os.readlink(f"/proc/{child.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{child.pid}/fd")]
+        assert not [target for target in open_files if target.startswith("pipe:")]
+    finally:
+        kill(child)
+        assert child.wait(10) == -signal.SIGKILL
+
+
+def test_a_dead_server_is_started_again(tmp_path: Path) -> None:
+    isolation = ForkIsolation(tmp_path / "server.log")
+    try:
+        assert run_in(isolation, make_plan(), TrialFolder(tmp_path / "a")).status == "ok"
+
+        def kill_server(report: object) -> None:
+            if report is not None and getattr(report, "cycle", 0) >= 1:
+                psutil.Process().children()[-1].kill()
+
+        killed = run_trial(
+            make_plan(schedule=ENDLESS),
+            TrialFolder(tmp_path / "b"),
+            isolation,
+            Nvml(),
+            PROVENANCE,
+            kill_server,
+        )
+        assert killed.status == "killed"
+        assert run_in(isolation, make_plan(), TrialFolder(tmp_path / "c")).status == "ok"
+    finally:
+        isolation.close()
+
+
+def test_a_server_that_cannot_import_torch_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "diffusers.py").write_text("raise ImportError('this diffusers is broken')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    isolation = ForkIsolation(tmp_path / "server.log")
+    try:
+        with pytest.raises(IsolationError, match="cannot be loaded: ImportError: this diffusers is broken"):
+            run_in(isolation, make_plan(), TrialFolder(tmp_path / "a"))
+    finally:
+        isolation.close()
+
+
+LAUNCHER = """
+    import sys
+    from pathlib import Path
+    from dmad_sweep.records.files import TrialFolder
+    from dmad_sweep.sweep.isolation import create_isolation
+    from sweep.conftest import run_in
+    from sweep.test_isolation import ENDLESS
+    from plans import make_plan
+
+    if __name__ == "__main__":
+        folder = Path(sys.argv[1])
+        run_in(create_isolation(sys.argv[2], folder / "log"), make_plan(schedule=ENDLESS), TrialFolder(folder / "t"))
+"""
+
+
+@pytest.mark.parametrize("isolation", ["fork", "spawn"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_orphan_is_left_when_the_launcher_is_killed(
+    isolation: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    root = Path(__file__).parents[2]
+    (tmp_path / "launcher.py").write_text(textwrap.dedent(LAUNCHER))
+    launcher = subprocess.Popen(
+        [sys.executable, str(tmp_path / "launcher.py"), str(tmp_path), isolation],
+        env=os.environ | {"PYTHONPATH": f"{root}:{root / 'tests'}"},
+    )
+    reader = ProgressReader(tmp_path / "t" / "progress.jsonl")
+    wait_until(lambda: (report := reader.poll()) is not None and report.cycle >= 1)
+    family = psutil.Process(launcher.pid).children(recursive=True)
+    assert len(family) == (2 if isolation == "fork" else 1)
+    launcher.send_signal(number)
+    launcher.wait(10)
+    wait_until(lambda: not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE], 10)
