@@ -1,6 +1,7 @@
 """`python -m dmad_sweep`: one trial, or with `-m` a sweep; then its table."""
 
 import secrets
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -8,11 +9,11 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from dmad_sweep.config.entry import run, settings_of
+from dmad_sweep.config.entry import INTERRUPTED, run, settings_of
 from dmad_sweep.errors import DmadSweepError
+from dmad_sweep.records.files import find_outputs
+from dmad_sweep.records.result import RESULT_STATUSES
 from dmad_sweep.sweep.current import current_sweep, forget_sweep
-
-INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -20,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     code = 1
     try:
-        code = run(task, arguments, extra_overrides=[f"sweep.name={_new_name()}"])
+        code = run(task, arguments, extra_overrides=[f"sweep.name={_new_name()}"], sweeps=True)
     finally:
         code = _finish(code)
     return code
@@ -29,15 +30,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def task(config: DictConfig) -> dict[str, Any]:
     """One trial, in whichever process the launcher chose for it."""
     from hydra.core.hydra_config import HydraConfig
-    from hydra.types import RunMode
 
-    from dmad_sweep.sweep.sweep import run_elsewhere
-
-    hydra = HydraConfig.get()
-    index = int(hydra.job.num) if hydra.mode == RunMode.MULTIRUN else 0
+    index = int(HydraConfig.get().job.num)
     settings = settings_of(config)
     sweep = current_sweep()
-    record = sweep.run(settings, index) if sweep else run_elsewhere(settings, index)
+    if sweep is not None:
+        record = sweep.run(settings, index)
+    else:
+        from dmad_sweep.sweep.sweep import run_elsewhere
+
+        record = run_elsewhere(settings, index)
     return {"trial_id": record.plan.trial_id, "status": record.status}
 
 
@@ -45,16 +47,40 @@ def _finish(code: int) -> int:
     """Close the sweep and show its table, whatever ended it."""
     try:
         sweep = current_sweep()
-        if sweep is None:
+        statuses = sweep.finish(interrupted=code == INTERRUPTED) if sweep else []
+        if sweep is None or not statuses:
             return code
-        statuses = sweep.finish(interrupted=code == INTERRUPTED)
-        if not statuses:
-            return code
-    except DmadSweepError:
-        ...
+        from dmad_sweep.report import show
+
+        settings = sweep.settings
+        settings.report.sweep = sweep.folder.name
+        print()
+        show(sweep.store, settings.report)
+        print(f"show this table again: {_report_command(sweep.folder.name, settings)}")
+        print(f"open it in MLflow:     {sweep.store.ui_command()}")
+    except DmadSweepError as error:
+        print(f"dmad_sweep: {error}", file=sys.stderr)
+        return code or 1
     finally:
         forget_sweep()
-    return code
+    return code or int(any(status not in RESULT_STATUSES for status in statuses))
+
+
+def _report_command(name: str, settings: Any) -> str:
+    """The report's command with what differs from the defaults here."""
+    from pathlib import Path
+
+    from dmad_sweep.config.schema import Tracking
+    from dmad_sweep.tracking.location import redacted
+
+    parts = ["python", "-m", "dmad_sweep.report", f"report.sweep={name}"]
+    if settings.outputs != str(find_outputs(Path.cwd())):
+        parts.append(f"outputs={settings.outputs}")
+    if settings.tracking.uri is not None:
+        parts.append(f"tracking.uri={redacted(settings.tracking.uri)}")
+    if settings.tracking.experiment != Tracking().experiment:
+        parts.append(f"tracking.experiment={settings.tracking.experiment}")
+    return shlex.join(parts)
 
 
 def _new_name() -> str:

@@ -1,4 +1,4 @@
-"""`python -m dmad_sweep.child.server PARENT_PID`: forks a child for each task from a process that has preloaded torch.
+"""`python -m dmad_sweep.child.server PARENT_PID`: forks a child for each task, with torch preloaded.
 
 Importing torch and diffusers takes 13 to 18 s, a fork some milliseconds. A fork may use CUDA only if its
 parent never touched it, so this process does nothing but import and fork.
@@ -72,7 +72,7 @@ class Server:
     def _start(self, request: dict[str, str]) -> None:
         server = os.getpid()
         with warnings.catch_warnings():
-            # Python 3.12 warns of numpy's and scipy's OpenBLAS threads, which OpenBLAS starts anew after a fork.
+            # Python 3.12 warns of numpy's and scipy's OpenBLAS threads; OpenBLAS starts them anew.
             warnings.simplefilter("ignore", DeprecationWarning)
             child = os.fork()
         if child == 0:

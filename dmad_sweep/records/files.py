@@ -75,6 +75,11 @@ class OutputsFolder:
         return self.path / "mlflow.db"
 
     @property
+    def store_lock(self) -> Path:
+        """Held while the database is created."""
+        return self.path / "mlflow.db.lock"
+
+    @property
     def artifacts(self) -> Path:
         return self.path / "artifacts"
 

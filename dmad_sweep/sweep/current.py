@@ -1,8 +1,6 @@
 """The sweep that this process launched: declared by Hydra's callback, found by launcher, task and entry."""
 
 import os
-import shlex
-import sys
 from typing import TYPE_CHECKING, Any
 
 from hydra.experimental.callback import Callback
@@ -41,7 +39,7 @@ def current_sweep() -> "Sweep | None":
         from dmad_sweep.config.entry import settings_of
         from dmad_sweep.sweep.sweep import Sweep
 
-        _sweep = Sweep(settings_of(_declared[1]), shlex.join(["python", "-m", "dmad_sweep", *sys.argv[1:]]))
+        _sweep = Sweep(settings_of(_declared[1]))
     return _sweep
 
 

@@ -20,8 +20,8 @@ from dmad_sweep.tracking.store import Store
 class Sweep:
     """Trials one after the other; each is on disk, then in the store, before the next begins."""
 
-    def __init__(self, settings: Config, command: str) -> None:
-        self._settings, self._command = settings, command
+    def __init__(self, settings: Config) -> None:
+        self.settings = settings
         self._total: int | None = None
         self._runner: TrialRunner | None = None
         self._display: Display | None = None
@@ -58,7 +58,7 @@ class Sweep:
         if not self.folder.trials():
             return []
         statuses = [_status(trial.record) for trial in self.folder.trials()]
-        self.store.begin_sweep(self.folder.name, command=self._command)
+        self.store.begin_sweep(self.folder.name)
         self.store.import_records(self.folder)
         complete = all(status in RESULT_STATUSES for status in statuses)
         self.store.end_sweep(
@@ -69,7 +69,7 @@ class Sweep:
     @property
     def store(self) -> Store:
         if not hasattr(self, "_store"):
-            self._store = open_store(self._settings)
+            self._store = open_store(self.settings)
         return self._store
 
     def _open(self, settings: Config, index: int) -> TrialRunner:
@@ -82,7 +82,7 @@ class Sweep:
             self._display = Display(self._total)
             self._display.say(f"sweep {self.folder.name}: model {plan.model.name}, {plan.device.name}")
             self._display.say(f"records and logs in {self.folder.path}")
-            self.store.begin_sweep(self.folder.name, command=self._command)
+            self.store.begin_sweep(self.folder.name)
         return self._runner
 
 
@@ -102,7 +102,7 @@ def run_elsewhere(settings: Config, index: int) -> Record:
         folder = sweep_folder(settings)
         store = open_store(settings)
         with FileLock(folder.lock):  # one worker creates the sweep's run
-            store.begin_sweep(folder.name, command="")
+            store.begin_sweep(folder.name)
         store.log_trial(record, folder.trial(index))
     return record
 

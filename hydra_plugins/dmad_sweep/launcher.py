@@ -60,6 +60,7 @@ class IsolatedLauncher(Launcher):
 
     def _compose(self, overrides: Sequence[str], number: int) -> DictConfig:
         assert self._context is not None
+        assert self._config is not None
         config = self._context.config_loader.load_sweep_config(self._config, list(overrides))
         with open_dict(config):
             config.hydra.job.id = str(number)

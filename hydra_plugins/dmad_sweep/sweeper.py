@@ -4,12 +4,14 @@ Every Hydra application of the environment imports this module, so it imports no
 before it sweeps.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobReturn
 
 
 @dataclass
@@ -41,7 +43,7 @@ class AxisSweeper(BasicSweeper):
         for batch in batches:
             for combination in batch:
                 settings_of(loader.load_sweep_config(self.config, list(combination)))
-        returns = []
+        returns: list[Sequence[JobReturn]] = []
         for batch in batches:
             done = sum(len(earlier) for earlier in returns)
             returns.append(self.launcher.launch(batch, initial_job_idx=done))

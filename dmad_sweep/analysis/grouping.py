@@ -1,0 +1,84 @@
+"""Which rows may stand in one table, and in which order."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from dmad_sweep.analysis.text import gib
+from dmad_sweep.records.row import Row
+
+COMPARABLE: dict[str, Callable[[Row], str | None]] = {
+    "model": lambda row: row.model,
+    "recipe": lambda row: row.recipe,
+    "phase": lambda row: row.phase,
+    "precision": lambda row: row.precision,
+    "device": lambda row: device_of(row),
+    "driver": lambda row: row.driver,
+    "torch": lambda row: row.torch,
+    "code": lambda row: row.code,
+}
+"""What must agree for two numbers to be compared."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of one table and, where there are several tables, what sets this one apart."""
+
+    rows: tuple[Row, ...]
+    apart: str | None
+
+
+def device_of(row: Row) -> str:
+    """The device's name and size, or the size that it emulates."""
+    if row.memory_limit_bytes is not None:
+        return f"{row.device_name} limited to {gib(row.memory_limit_bytes)} GiB"
+    if row.device_total_bytes is not None:
+        return f"{row.device_name} with {gib(row.device_total_bytes)} GiB"
+    return row.device_name
+
+
+def grouped(rows: Iterable[Row]) -> list[Group]:
+    """Tables in the order of their first rows; a trial that never saw torch joins those that agree else."""
+    tables: list[tuple[dict[str, str | None], list[Row]]] = []
+    for row in rows:
+        key = {name: read(row) for name, read in COMPARABLE.items()}
+        for known, members in tables:
+            if all(_agree(key[name], known[name]) for name in COMPARABLE):
+                members.append(row)
+                known.update({name: value for name, value in key.items() if value is not None})
+                break
+        else:
+            tables.append((key, [row]))
+    differing = [name for name in COMPARABLE if len({key[name] for key, _ in tables}) > 1]
+    return [
+        Group(
+            rows=tuple(sorted(members, key=_order)),
+            apart=", ".join(f"{name} {key[name] or 'unknown'}" for name in differing) or None,
+        )
+        for key, members in tables
+    ]
+
+
+def _agree(first: str | None, second: str | None) -> bool:
+    return first is None or second is None or first == second
+
+
+def _order(row: Row) -> tuple[int, int, int, int, int, str, int]:
+    return (
+        row.height * row.width,
+        row.height,
+        row.batch,
+        row.accumulation,
+        row.effective_batch,
+        row.checkpointing,
+        row.index,
+    )
+
+
+def heading(rows: Sequence[Row]) -> str:
+    """What all rows of a table share."""
+    row = rows[0]
+    torch = next((r.torch for r in rows if r.torch), None)
+    parts = [f"{row.model}, {row.recipe}, {row.phase}", device_of(row)]
+    if torch:
+        parts.append(f"torch {torch}")
+    return " · ".join(parts)

@@ -1,0 +1,46 @@
+"""`python -m dmad_sweep.report`: the table of a sweep, from MLflow alone."""
+
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from dmad_sweep.analysis.table import render
+from dmad_sweep.config.entry import run, settings_of
+from dmad_sweep.config.schema import Report
+from dmad_sweep.errors import ConfigError
+from dmad_sweep.records.files import OutputsFolder
+from dmad_sweep.tracking.store import Store
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return run(task, sys.argv[1:] if argv is None else argv, config_name="report")
+
+
+def task(config: DictConfig) -> None:
+    settings = settings_of(config)
+    tracking = settings.tracking
+    show(
+        Store.open(tracking.uri, tracking.experiment, OutputsFolder(Path(settings.outputs))), settings.report
+    )
+
+
+def show(store: Store, report: Report) -> None:
+    """Print the table, or write it to the file that `report` names. Raises TrackingError, ConfigError."""
+    rows = store.rows(report.sweep)
+    if report.output is not None:
+        path = Path(report.output).expanduser()
+        try:
+            path.write_text(render(rows, report.format), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"report.output={path} cannot be written: {error.strerror}") from error
+        print(f"wrote {path}")
+        return
+    width = shutil.get_terminal_size((100, 24)).columns
+    print(render(rows, report.format, width=width, colour=sys.stdout.isatty()), end="")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

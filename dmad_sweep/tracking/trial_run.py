@@ -1,0 +1,89 @@
+"""One record as an MLflow run: params, metrics, series and tags."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from dmad_sweep.records.codec import to_json
+from dmad_sweep.records.metrics import metrics_of, params_of
+from dmad_sweep.records.record import Record
+from dmad_sweep.records.row import Row, row_of
+from dmad_sweep.units import bytes_to_gib, seconds_to_ms
+
+if TYPE_CHECKING:
+    from mlflow.entities import Metric, Param
+
+KIND, SWEEP, TRIAL_ID, ROW = "dmad.kind", "dmad.sweep", "dmad.trial_id", "dmad.row"
+
+TAG_LIMIT = 8000
+"""MLflow cuts tags off here (hydra_mlflow facts, MLflow 3.17)."""
+
+RUN_STATUS = {
+    "ok": "FINISHED",
+    "oom": "FINISHED",
+    "invalid": "FINISHED",
+    "timeout": "FAILED",
+    "failed": "FAILED",
+    "killed": "KILLED",
+}
+
+
+class TrialRun:
+    """What of a record goes where."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._row = row_of(record)
+
+    def run_status(self) -> str:
+        return RUN_STATUS[self._record.status]
+
+    def params(self) -> list["Param"]:
+        from mlflow.entities import Param
+
+        return [Param(key, str(value)) for key, value in params_of(self._row).items()]
+
+    def metrics(self) -> list["Metric"]:
+        """Headline metrics, and a point per cycle (warm-up cycles included) of turn times and peaks."""
+        from mlflow.entities import Metric
+
+        at = round(self._record.ended_at * 1000)
+        points = [(name, value, 0) for name, value in metrics_of(self._row).items()]
+        for cycle in self._record.result.cycles if self._record.result else []:
+            for turn in cycle.turns:
+                points.append((f"cycle/{turn.turn}_turn_ms", seconds_to_ms(turn.compute_s), cycle.index))
+            data_s = sum(turn.data_s for turn in cycle.turns)
+            points.append(("cycle/data_ms", seconds_to_ms(data_s), cycle.index))
+            if cycle.peak.allocated_bytes is not None:
+                peak = bytes_to_gib(cycle.peak.allocated_bytes)
+                points.append(("cycle/peak_allocated_gib", peak, cycle.index))
+        return [Metric(name, value, at, step) for name, value, step in points]
+
+    def tags(self) -> dict[str, str]:
+        record, row = self._record, self._row
+        tags: dict[str, object] = {
+            KIND: "trial",
+            "dmad.status": record.status,
+            SWEEP: record.plan.sweep,
+            TRIAL_ID: record.plan.trial_id,
+            "dmad.device": record.plan.device.name,
+            "dmad.pid": record.ending.pid,
+            "dmad.commit": _commit(record),
+            "dmad.stage": row.died_stage,
+            "dmad.cycle": row.died_cycle,
+            ROW: _compact(row),
+        }
+        return {name: str(value) for name, value in tags.items() if value is not None}
+
+
+def _commit(record: Record) -> str | None:
+    if record.provenance.commit is None:
+        return None
+    return record.provenance.commit + ("-dirty" if record.provenance.dirty else "")
+
+
+def _compact(row: Row) -> str:
+    text = to_json(row)
+    if len(text) >= TAG_LIMIT and row.explanation is not None:
+        text = to_json(replace(row, explanation=row.explanation[:100]))
+    assert len(text) < TAG_LIMIT, "a row must fit into one tag"
+    return text
