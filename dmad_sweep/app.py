@@ -10,7 +10,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from dmad_sweep.config.entry import INTERRUPTED, run, settings_of
-from dmad_sweep.errors import DmadSweepError
+from dmad_sweep.errors import ConfigError, DmadSweepError
 from dmad_sweep.records.files import find_outputs
 from dmad_sweep.records.result import RESULT_STATUSES
 from dmad_sweep.sweep.current import current_sweep, forget_sweep
@@ -47,6 +47,9 @@ def _finish(code: int) -> int:
     """Close the sweep and show its table, whatever ended it."""
     try:
         sweep = current_sweep()
+    except ConfigError:
+        return code  # refused, and said so, before anything started
+    try:
         statuses = sweep.finish(interrupted=code == INTERRUPTED) if sweep else []
         if sweep is None or not statuses:
             return code

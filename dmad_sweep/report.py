@@ -38,7 +38,7 @@ def show(store: Store, report: Report) -> None:
             raise ConfigError(f"report.output={path} cannot be written: {error.strerror}") from error
         print(f"wrote {path}")
         return
-    width = shutil.get_terminal_size((100, 24)).columns
+    width = shutil.get_terminal_size((160, 24)).columns
     print(render(rows, report.format, width=width, colour=sys.stdout.isatty()), end="")
 
 

@@ -15,27 +15,51 @@ from dmad_sweep.records.metrics import METRICS, params_of
 from dmad_sweep.records.row import Row
 
 MINIMUM_WIDTH = 80
-OVERFLOW_MINIMUM = 13  # «optimizer OOM»; the stage goes to the next line
 
 
 @dataclass(frozen=True)
 class Column:
-    """`title` may have a line break where a narrow table breaks it."""
+    """`title` has line breaks where it may be broken.
+
+    `shared` makes the sentence that replaces the column above a narrow table, or None where the rows differ.
+    """
 
     title: str
     cell: Callable[[Row], str]
     number: bool = False
-    hoisted: bool = False
-    """Said above a narrow table instead, when it is the same in all rows."""
+    shared: Callable[[Sequence[Row]], str | None] = lambda rows: None
+
+
+def _if_equal(title: str, cell: Callable[[Row], str]) -> Callable[[Sequence[Row]], str | None]:
+    def shared(rows: Sequence[Row]) -> str | None:
+        return f"{title} {cell(rows[0])}" if len({cell(row) for row in rows}) == 1 else None
+
+    return shared
+
+
+def _effective_is_batch(rows: Sequence[Row]) -> str | None:
+    return "effective batch as batch" if all(row.effective_batch == row.batch for row in rows) else None
+
+
+def _accumulation(row: Row) -> str:
+    return str(row.accumulation)
+
+
+def _precision(row: Row) -> str:
+    return row.precision
+
+
+def _checkpointing(row: Row) -> str:
+    return row.checkpointing
 
 
 COLUMNS = (
-    Column("resolution", lambda row: row.resolution),
+    Column("reso-\nlution", lambda row: row.resolution),
     Column("batch", lambda row: str(row.batch), number=True),
-    Column("accumu-\nlation", lambda row: str(row.accumulation), number=True, hoisted=True),
-    Column("effective\nbatch", lambda row: str(row.effective_batch), number=True),
-    Column("precision", lambda row: row.precision, hoisted=True),
-    Column("check-\npointing", lambda row: row.checkpointing, hoisted=True),
+    Column("accumu-\nlation", _accumulation, True, _if_equal("accumulation", _accumulation)),
+    Column("effec-\ntive\nbatch", lambda row: str(row.effective_batch), True, _effective_is_batch),
+    Column("precision", _precision, shared=_if_equal("precision", _precision)),
+    Column("check-\npointing", _checkpointing, shared=_if_equal("checkpointing", _checkpointing)),
     Column("peak\nGiB", lambda row: text.gib(row.peak_allocated_bytes), number=True),
     Column("device\npeak\nGiB", lambda row: text.gib(row.device_peak_bytes), number=True),
     Column("iteration\nms", lambda row: text.ms_with_spread(row.iteration_s), number=True),
@@ -81,48 +105,45 @@ def _terminal(groups: Sequence[Group], width: int, colour: bool) -> str:
         if group.apart:
             console.print(f"in a table of its own: {group.apart}", highlight=False, markup=False)
         notes = _Notes(group.rows)
-        hoisted = _hoisted(group.rows, notes, width)
-        if hoisted:
-            said = (f"{_plain(column.title)} {column.cell(group.rows[0])}" for column in hoisted)
+        table, said, needed = _fitting(group.rows, notes, width)
+        if said:
             console.print(", ".join(said), highlight=False, markup=False)
-        console.print(_rich_table(group.rows, notes, hoisted))
+        console.print(table, width=max(width, needed), no_wrap=True, crop=False)
         for line in notes.lines():
             console.print(line, highlight=False, markup=False)
         console.print()
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
 
 
-def _rich_table(rows: Sequence[Row], notes: _Notes, hoisted: Sequence[Column]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    shown = [column for column in COLUMNS if column not in hoisted]
-    for column in shown:
-        wraps = column.cell is text.overflow
-        table.add_column(
-            column.title,
-            justify="right" if column.number else "left",
-            no_wrap=not wraps,
-            min_width=OVERFLOW_MINIMUM if wraps else None,
-        )
-    table.add_column("remarks", no_wrap=True)
-    for row in rows:
-        style = None if row.status == "ok" else "red" if row.status == "oom" else "yellow"
-        table.add_row(*(column.cell(row) for column in shown), notes.marks(row), style=style)
-    return table
-
-
-def _hoisted(rows: Sequence[Row], notes: _Notes, width: int) -> list[Column]:
-    """Columns to be said above the table, from the right, until it fits."""
-    candidates = [
-        column for column in COLUMNS if column.hoisted and len({column.cell(row) for row in rows}) == 1
-    ]
-    hoisted: list[Column] = []
-    measuring = Console(width=1000, file=io.StringIO())
-    while candidates:
-        table = _rich_table(rows, notes, hoisted)
-        if measuring.measure(table).minimum <= width:
+def _fitting(rows: Sequence[Row], notes: _Notes, width: int) -> tuple[Table, list[str], int]:
+    """The fullest table that fits: columns that all rows share are said above it, from the right, first;
+    then the stages of overflows are broken into lines. Nothing is ever cut off.
+    """
+    said = {column.title: sentence for column in COLUMNS if (sentence := column.shared(rows)) is not None}
+    droppable = list(reversed(said))
+    attempts = [(droppable[:count], False) for count in range(len(droppable) + 1)] + [(droppable, True)]
+    measuring = Console(width=10_000, file=io.StringIO())
+    for left_out, broken in attempts:
+        table = _rich_table(rows, notes, left_out, broken)
+        needed = measuring.measure(table).maximum
+        if needed <= width:
             break
-        hoisted.insert(0, candidates.pop())
-    return hoisted
+    return table, [said[title] for title in said if title in left_out], needed
+
+
+def _rich_table(rows: Sequence[Row], notes: _Notes, left_out: Sequence[str], broken: bool) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    shown = [column for column in COLUMNS if column.title not in left_out]
+    for column in shown:
+        table.add_column(column.title, justify="right" if column.number else "left", no_wrap=True)
+    table.add_column("re-\nmarks", no_wrap=True)
+    for row in rows:
+        cells = [column.cell(row) for column in shown]
+        if broken:
+            cells[-1] = cells[-1].replace(" (", "\n(").replace(".", ".\n")
+        style = None if row.status == "ok" else "red" if row.status == "oom" else "yellow"
+        table.add_row(*cells, notes.marks(row), style=style)
+    return table
 
 
 def _markdown(group: Group) -> str:

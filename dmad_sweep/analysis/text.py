@@ -31,9 +31,9 @@ def ms(spread: Spread | None) -> str:
 
 
 def ms_with_spread(spread: Spread | None) -> str:
-    """Median in milliseconds and half the range, relative."""
-    if spread is None:
-        return ABSENT
+    """Median in milliseconds and half the range, relative; one value has no range."""
+    if spread is None or spread.low == spread.high:
+        return ms(spread)
     return f"{ms(spread)} ±{100 * spread.relative:.0f}%"
 
 

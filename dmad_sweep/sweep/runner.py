@@ -6,6 +6,7 @@ from pathlib import Path
 from dmad_sweep.config.plan import plan_trial
 from dmad_sweep.config.project import conf_folder
 from dmad_sweep.config.schema import Config
+from dmad_sweep.errors import ConfigError
 from dmad_sweep.records.files import OutputsFolder, SweepFolder
 from dmad_sweep.records.plan import Plan
 from dmad_sweep.records.record import Record
@@ -25,7 +26,13 @@ class TrialRunner:
         self._isolations: dict[str, Isolation] = {}
 
     def plan(self, settings: Config, index: int) -> Plan:
-        """Raises ConfigError for what this machine cannot do."""
+        """Raises ConfigError for what this machine cannot do, and for a trial that is there already."""
+        folder = sweep_folder(settings)
+        if folder.trial(index).path.exists():
+            raise ConfigError(
+                f"sweep.name={folder.name} is not allowed: {folder.path} holds a sweep of that name "
+                "already; choose another or leave it out"
+            )
         return plan_trial(settings, choose_device(settings.device, self._nvml), self._sweep, index)
 
     def prepare(self, settings: Config) -> None:

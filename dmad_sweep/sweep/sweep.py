@@ -7,7 +7,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from dmad_sweep.config.schema import Config
-from dmad_sweep.errors import ConfigError, RecordError
+from dmad_sweep.errors import RecordError
 from dmad_sweep.records.codec import read_json
 from dmad_sweep.records.files import OutputsFolder
 from dmad_sweep.records.record import Record
@@ -26,11 +26,6 @@ class Sweep:
         self._runner: TrialRunner | None = None
         self._display: Display | None = None
         self.folder = sweep_folder(settings)
-        if self.folder.trials():
-            raise ConfigError(
-                f"sweep.name={self.folder.name} is not allowed: {self.folder.path} holds a sweep of that "
-                "name already; choose another or leave it out"
-            )
 
     def expect(self, trials: Sequence[Config]) -> None:
         """Check every trial before the first one starts. Raises ConfigError."""

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from plans import make_plan
 
 from dmad_sweep.errors import RecordError
 from dmad_sweep.records.codec import from_json, read_json, to_json, write_json
 from dmad_sweep.records.plan import Plan
+from plans import make_plan
 
 
 @dataclass
@@ -68,5 +68,5 @@ def test_unknown_keys_of_a_newer_writer_are_ignored() -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match="absent.json"):
+    with pytest.raises(RecordError, match=r"absent\.json"):
         read_json(Plan, tmp_path / "absent.json")

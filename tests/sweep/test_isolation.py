@@ -11,8 +11,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from plans import make_plan
-from sweep.conftest import PROVENANCE, run_in
 
 from dmad_sweep.records.files import TrialFolder
 from dmad_sweep.records.progress import ProgressReader
@@ -20,6 +18,8 @@ from dmad_sweep.records.settings import Model, Schedule
 from dmad_sweep.sweep.devices import Nvml
 from dmad_sweep.sweep.isolation import ForkIsolation, IsolationError, SpawnIsolation, kill
 from dmad_sweep.sweep.trial import run_trial
+from plans import make_plan
+from sweep.conftest import PROVENANCE, run_in
 
 ENDLESS = Schedule(warmup_cycles=2, measured_cycles=1_000_000)
 
@@ -151,7 +151,8 @@ LAUNCHER = """
 
     if __name__ == "__main__":
         folder = Path(sys.argv[1])
-        run_in(create_isolation(sys.argv[2], folder / "log"), make_plan(schedule=ENDLESS), TrialFolder(folder / "t"))
+        isolation = create_isolation(sys.argv[2], folder / "log")
+        run_in(isolation, make_plan(schedule=ENDLESS), TrialFolder(folder / "t"))
 """
 
 

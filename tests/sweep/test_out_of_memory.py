@@ -4,8 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from plans import make_plan, save_model
-from sweep.conftest import run_in
 
 from dmad_sweep.records.files import TrialFolder
 from dmad_sweep.records.plan import Plan
@@ -14,6 +12,8 @@ from dmad_sweep.records.row import row_of
 from dmad_sweep.records.settings import Batch, Model, Resolution
 from dmad_sweep.sweep.isolation import ForkIsolation
 from dmad_sweep.units import MIB
+from plans import make_plan, save_model
+from sweep.conftest import run_in
 
 
 @pytest.fixture(scope="module")

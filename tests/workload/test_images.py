@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 from PIL import Image
-from plans import make_plan
 from sklearn.datasets import load_sample_images
 
 from dmad_sweep.errors import UnsupportedError
 from dmad_sweep.records.plan import Plan
 from dmad_sweep.records.settings import Data, Resolution
 from dmad_sweep.workload.images import CachedLatents, encode_missing, read_picture
+from plans import make_plan
 
 CPU = torch.device("cpu")
 

@@ -1,0 +1,351 @@
+"""The main job, end to end: real commands, real children, a real store."""
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dmad_sweep.records.codec import read_json
+from dmad_sweep.records.files import OutputsFolder
+from dmad_sweep.records.record import Record
+from dmad_sweep.tracking.store import Store
+
+QUICK = ["device=cpu", "resolution=64", "schedule=quick", "precision=fp32"]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A project of a user's with a name that needs quoting everywhere."""
+    folder = tmp_path / "my 'project' = ü"
+    folder.mkdir()
+    (folder / "pyproject.toml").touch()
+    return folder
+
+
+def command(*arguments: str, module: str = "dmad_sweep") -> list[str]:
+    return [sys.executable, "-m", module, *arguments]
+
+
+def run(folder: Path, *arguments: str, module: str = "dmad_sweep") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments, module=module),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"COLUMNS": "160"},
+    )
+
+
+def sweep_folders(project: Path) -> list[Path]:
+    return sorted((project / "outputs" / "sweeps").iterdir())
+
+
+def records(sweep: Path) -> list[Record]:
+    return [read_json(Record, path) for path in sorted(sweep.glob("trials/*/record.json"))]
+
+
+def test_the_main_job(project: Path) -> None:
+    """The headline command at its real sizes."""
+    done = run(project, "-m", "batch=1,2,4", "resolution=512,768", "device=cpu", "schedule=quick")
+    assert done.returncode == 0, done.stderr
+    (sweep,) = sweep_folders(project)
+    measured = records(sweep)
+    assert [(r.plan.batch.size, r.plan.resolution.label) for r in measured] == [
+        (batch, size) for batch in (1, 2, 4) for size in ("512", "768")
+    ]
+    assert {r.status for r in measured} == {"ok"}
+    pids = {r.ending.pid for r in measured}
+    assert len(pids) == 6
+    for record in measured:
+        assert record.result is not None
+        assert record.result.pid == record.ending.pid
+        assert record.result.observed.micro_batch == record.plan.batch.size
+        assert record.result.observed.height == record.plan.resolution.height
+    # table: a line for each combination, in order
+    assert re.findall(r"^(512|768) +(\d)", done.stdout, re.MULTILINE) == [
+        (size, batch) for size in ("512", "768") for batch in ("1", "2", "4")
+    ]
+    # the command that shows it again does, from a subfolder too
+    shown = re.search(r"show this table again: python -m dmad_sweep\.report (.+)", done.stdout)
+    assert shown is not None
+    (project / "deep" / "down").mkdir(parents=True)
+    again = run(project / "deep" / "down", shown[1], "report.format=csv", module="dmad_sweep.report")
+    assert again.stdout.count("\n") == 7, again.stderr
+    assert "mlflow ui" in done.stdout
+    # plain lines where there is no terminal
+    assert "[6/6] batch 4, resolution 768: ok, peak" in done.stderr
+    assert "\x1b[" not in done.stderr + done.stdout
+
+
+def test_what_mlflow_holds(project: Path) -> None:
+    assert run(project, "-m", "batch=1,3", *QUICK).returncode == 0
+    store = Store.open(None, "dmad_sweep", OutputsFolder(project / "outputs"))
+    runs = list(store._search(""))
+    (parent,) = [r for r in runs if r.data.tags["dmad.kind"] == "sweep"]
+    trials = sorted(
+        (r for r in runs if r.data.tags["dmad.kind"] == "trial"), key=lambda r: int(r.data.params["batch"])
+    )
+    assert parent.info.status == "FINISHED"
+    assert "batch=1,3" in parent.data.tags["dmad.command"]
+    assert [trial.data.tags["mlflow.parentRunId"] for trial in trials] == [parent.info.run_id] * 2
+    trial = trials[1]
+    assert trial.info.status == "FINISHED"
+    assert trial.data.params == {
+        "batch": "3",
+        "resolution": "64",
+        "precision": "fp32",
+        "checkpointing": "none",
+        "accumulation": "1",
+        "effective_batch": "3",
+        "model": "tiny",
+        "recipe": "dmd2",
+        "phase": "train",
+        "data": "synthetic",
+    }
+    assert {
+        "memory/peak_allocated_gib",
+        "memory/after_load_gib",
+        "memory/first_forward_gib",
+        "memory/first_backward_gib",
+        "time/iteration_ms",
+        "time/student_turn_ms",
+        "time/fake_score_turn_ms",
+        "time/data_ms",
+        "throughput/images_per_s",
+    } <= set(trial.data.metrics)
+    # a CPU cannot tell these, so they are absent, not zero
+    assert not {"memory/peak_reserved_gib", "memory/device_peak_gib"} & set(trial.data.metrics)
+    assert trial.data.tags["dmad.status"] == "ok"
+    assert "dmad.stage" not in trial.data.tags
+    history = store._client.get_metric_history(trial.info.run_id, "cycle/student_turn_ms")
+    assert [point.step for point in history] == [1, 2, 3]
+    artifacts = {artifact.path for artifact in store._client.list_artifacts(trial.info.run_id)}
+    assert artifacts == {"record.json", "child.log"}
+
+
+@pytest.mark.parametrize("launcher", ["basic", "joblib"])
+def test_other_launchers_run_trials_in_children_too(launcher: str, project: Path) -> None:
+    done = run(project, "-m", f"hydra/launcher={launcher}", "batch=1,2", *QUICK)
+    assert done.returncode == 0, done.stderr
+    (sweep,) = sweep_folders(project)
+    assert [r.status for r in records(sweep)] == ["ok", "ok"]
+    assert len({r.ending.pid for r in records(sweep)}) == 2
+    assert len(re.findall(r"^64 ", done.stdout, re.MULTILINE)) == 2
+
+
+def test_one_failing_combination_stops_no_other_and_sets_the_exit_code(project: Path) -> None:
+    (project / "broken" / "unet").mkdir(parents=True)
+    (project / "broken" / "unet" / "config.json").write_text("{}")
+    done = run(project, "-m", "model=tiny", "model.pretrained=broken,null", *QUICK)
+    assert done.returncode == 1
+    (sweep,) = sweep_folders(project)
+    assert [r.status for r in records(sweep)] == ["failed", "ok"]
+    assert "failed (load)" in done.stdout
+
+
+def test_an_out_of_memory_is_a_result(project: Path) -> None:
+    done = run(
+        project, "-m", "batch=1,16", "resolution=512", "device.memory_limit_gib=0.3", *QUICK[:1], *QUICK[2:]
+    )
+    assert done.returncode == 0, done.stderr
+    (sweep,) = sweep_folders(project)
+    assert [r.status for r in records(sweep)] == ["ok", "oom"]
+    assert "forward OOM" in done.stdout
+    assert "(scores.forward)" in done.stdout
+
+
+def test_fork_and_spawn_measure_the_same_work(project: Path) -> None:
+    assert run(project, "-m", "isolation=fork,spawn", *QUICK).returncode == 0
+    (sweep,) = sweep_folders(project)
+    forked, spawned = (record.result for record in records(sweep))
+    assert forked is not None
+    assert spawned is not None
+    assert forked.networks == spawned.networks
+    assert forked.observed == spawned.observed
+
+
+def test_inference_is_the_baseline(project: Path) -> None:
+    assert run(project, "-m", "phase=train,inference", *QUICK).returncode == 0
+    (sweep,) = sweep_folders(project)
+    train, inference = (record.result for record in records(sweep))
+    assert train is not None
+    assert inference is not None
+    assert set(inference.networks) == {"student"}
+    assert inference.networks["student"].trained_parameters == 0
+    assert [turn.turn for turn in inference.cycles[0].turns] == ["inference"]
+
+
+REFUSED = [
+    (["batch=0"], 2, "batch=0 is not allowed: give a positive integer, for instance batch=3"),
+    (["batch=-1"], 2, "batch=-1 is not allowed: give a positive integer, for instance batch=3"),
+    (["batch=two"], 2, "batch=two is not allowed: give a positive integer, for instance batch=3"),
+    (["-m", "batch=1,0"], 2, "batch=0 is not allowed: give a positive integer, for instance batch=3"),
+    (["resolution=100"], 2, "resolution=100 is not allowed: use a multiple of 8, such as 96 or 104"),
+    (
+        ["precision=fp99"],
+        1,
+        "Could not find 'precision/fp99'; choose one of bf16, fp16, fp32",
+    ),
+    (["bacth=2"], 1, "Could not override 'bacth': Key 'bacth' not in 'Config'. Did you mean batch?"),
+    (
+        ["schedule.measurd_cycles=3"],
+        1,
+        "Could not override 'schedule.measurd_cycles': Key 'measurd_cycles' not in 'Schedule'. "
+        "Did you mean schedule.measured_cycles?",
+    ),
+    (
+        ["schedule.measured_cycles=abc"],
+        1,
+        "Error merging override schedule.measured_cycles=abc: "
+        "Value 'abc' of type 'str' could not be converted to Integer",
+    ),
+    (["-m", "batch.size=1,0"], 2, "batch.size=0 is not allowed: give a number of at least 1"),
+    (["isolation=thread"], 2, "isolation=thread is not allowed: choose one of fork, spawn"),
+    (["data=images"], 2, "data=images needs data.root=FOLDER, a folder of pictures"),
+    (
+        ["data=images", "data.root=absent"],
+        2,
+        "data.root=absent is not allowed: there is no such folder",
+    ),
+    (
+        ["batch=1,2"],
+        2,
+        "batch='1','2' gives several values: add -m to run one trial for each of them",
+    ),
+    (
+        ["device.memory_limit_gib=nan"],
+        2,
+        "device.memory_limit_gib=nan is not allowed: give a positive number of GiB",
+    ),
+    (["--config-dir", "absent"], 1, "Additional config directory '{project}/absent' not found"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), REFUSED, ids=lambda value: str(value))
+def test_a_bad_value_is_refused_in_a_line_before_anything_starts(
+    arguments: list[str], code: int, message: str, project: Path
+) -> None:
+    done = run(project, *arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr == f"dmad_sweep: {message.format(project=project)}\n"
+    assert not (project / "outputs").exists()
+
+
+def test_a_gpu_that_is_not_there_is_refused(project: Path) -> None:
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        command("device=cuda"), cwd=project, capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("dmad_sweep: device=cuda is not possible here: ")
+    assert done.stderr.count("\n") == 1
+    assert not (project / "outputs").exists()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["batch=0"], ["--cfg", "job", "--resolve"]])
+def test_help_and_refusals_cost_less_than_a_second_of_cpu(arguments: list[str], project: Path) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run(project, *arguments)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1
+
+
+def test_groups_are_browsable(project: Path) -> None:
+    shown = run(project, "--help").stdout
+    for line in ("batch: 1, 16, 2, 4, 8", "precision: bf16, fp16, fp32", "phase: inference, train"):
+        assert line in shown
+    completed = subprocess.run(
+        command("-sc", "query=bash"),
+        cwd=project,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"COMP_LINE": "dmad-sweep batch=", "COMP_POINT": "17"},
+    )
+    assert completed.stdout.split() == ["batch=1", "batch=16", "batch=2", "batch=4", "batch=8"]
+
+
+def test_the_users_own_options_and_sweeps(project: Path) -> None:
+    mine = project / "my conf"
+    (mine / "batch").mkdir(parents=True)
+    (mine / "batch" / "two.yaml").write_text("size: 2\n")
+    (mine / "mine.yaml").write_text(
+        "defaults:\n  - config\n  - override batch: 5\n  - override resolution: 64x128\n  - _self_\n"
+        "hydra: {sweeper: {params: {batch: '1,3', checkpointing: 'none,trainable'}}}\n"
+    )
+    rest = [*QUICK[:1], *QUICK[2:]]
+    assert run(project, "--config-dir", str(mine), "batch=two", *QUICK).returncode == 0
+    done = run(project, "-m", "--config-dir", str(mine), "--config-name", "mine", *rest)
+    assert done.returncode == 0, done.stderr
+    named, swept = (records(sweep) for sweep in sweep_folders(project))
+    assert [r.plan.batch.size for r in named] == [2]
+    assert [(r.plan.batch.size, r.plan.checkpointing.name, r.plan.resolution.label) for r in swept] == [
+        (1, "none", "64x128"),
+        (1, "trainable", "64x128"),
+        (3, "none", "64x128"),
+        (3, "trainable", "64x128"),
+    ]
+
+
+def test_a_sweep_of_a_known_name_is_refused(project: Path) -> None:
+    assert run(project, "sweep.name=mine", *QUICK).returncode == 0
+    done = run(project, "sweep.name=mine", *QUICK)
+    assert done.returncode == 2
+    assert "sweep.name=mine is not allowed" in done.stderr
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+def test_ctrl_c_keeps_what_was_measured(project: Path) -> None:
+    """One finished trial, one interrupted: both are told, nothing is left running."""
+    endless = ["-m", "batch=1", "schedule.measured_cycles=1,1000000", "device=cpu", "resolution=64"]
+    process = subprocess.Popen(
+        command(*endless),
+        cwd=project,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    wait_until(lambda: bool(list(project.glob("outputs/sweeps/*/trials/001/progress.jsonl"))))
+    family = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, signal.SIGINT)
+    stdout, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    (sweep,) = sweep_folders(project)
+    assert [r.status for r in records(sweep)] == ["ok", "killed"]
+    assert "killed" in stdout
+    assert "show this table again" in stdout
+    wait_until(lambda: not any(child.is_running() for child in family), 10)
+    store = Store.open(None, "dmad_sweep", OutputsFolder(project / "outputs"))
+    assert sorted(r.info.status for r in store._search("")) == ["FINISHED", "KILLED", "KILLED"]
+
+
+def test_no_secret_of_a_tracking_uri_is_kept(project: Path) -> None:
+    done = run(project, "tracking.uri=http://user:hunter2@127.0.0.1:9/", *QUICK)
+    assert done.returncode == 1
+    assert "no MLflow server answers there" in done.stderr
+    assert "hunter2" not in done.stdout + done.stderr
+    for file in project.rglob("*"):
+        assert not file.is_file() or b"hunter2" not in file.read_bytes(), file
+
+
+def test_records_are_plain_json(project: Path) -> None:
+    assert run(project, *QUICK).returncode == 0
+    (sweep,) = sweep_folders(project)
+    for name in ("plan", "result", "record"):
+        assert json.loads((sweep / "trials" / "000" / f"{name}.json").read_text())["schema_version"] == 1
