@@ -1,7 +1,16 @@
 """Shared fixtures."""
 
+from pathlib import Path
+
 import pytest
 import torch
+
+from dmad_sweep.records.files import TrialFolder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> TrialFolder:
+    return TrialFolder(tmp_path / "trial")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -37,8 +37,10 @@ def _if_equal(title: str, cell: Callable[[Row], str]) -> Callable[[Sequence[Row]
     return shared
 
 
-def _effective_is_batch(rows: Sequence[Row]) -> str | None:
-    return "effective batch as batch" if all(row.effective_batch == row.batch for row in rows) else None
+def _effective_batch(rows: Sequence[Row]) -> str | None:
+    if all(row.effective_batch == row.batch for row in rows):
+        return "effective batch as batch"
+    return "effective batch = batch × accumulation"
 
 
 def _accumulation(row: Row) -> str:
@@ -56,13 +58,13 @@ def _checkpointing(row: Row) -> str:
 COLUMNS = (
     Column("reso-\nlution", lambda row: row.resolution),
     Column("batch", lambda row: str(row.batch), number=True),
-    Column("accumu-\nlation", _accumulation, True, _if_equal("accumulation", _accumulation)),
-    Column("effec-\ntive\nbatch", lambda row: str(row.effective_batch), True, _effective_is_batch),
+    Column("accu-\nmula-\ntion", _accumulation, True, _if_equal("accumulation", _accumulation)),
+    Column("effec-\ntive\nbatch", lambda row: str(row.effective_batch), True, _effective_batch),
     Column("precision", _precision, shared=_if_equal("precision", _precision)),
     Column("check-\npointing", _checkpointing, shared=_if_equal("checkpointing", _checkpointing)),
     Column("peak\nGiB", lambda row: text.gib(row.peak_allocated_bytes), number=True),
     Column("device\npeak\nGiB", lambda row: text.gib(row.device_peak_bytes), number=True),
-    Column("iteration\nms", lambda row: text.ms_with_spread(row.iteration_s), number=True),
+    Column("itera-\ntion\nms", lambda row: text.ms_with_spread(row.iteration_s), number=True),
     Column("data\nms", lambda row: text.ms(row.data_s), number=True),
     Column("images\n/s", lambda row: text.rate(row.images_per_s), number=True),
     Column("overflow", text.overflow),
@@ -108,7 +110,8 @@ def _terminal(groups: Sequence[Group], width: int, colour: bool) -> str:
         table, said, needed = _fitting(group.rows, notes, width)
         if said:
             console.print(", ".join(said), highlight=False, markup=False)
-        console.print(table, width=max(width, needed), no_wrap=True, crop=False)
+        roomy = Console(file=buffer, width=max(width, needed), force_terminal=colour)
+        roomy.print(table)
         for line in notes.lines():
             console.print(line, highlight=False, markup=False)
         console.print()
@@ -141,6 +144,7 @@ def _rich_table(rows: Sequence[Row], notes: _Notes, left_out: Sequence[str], bro
         cells = [column.cell(row) for column in shown]
         if broken:
             cells[-1] = cells[-1].replace(" (", "\n(").replace(".", ".\n")
+            cells = [cell.replace(" ±", "±") for cell in cells]
         style = None if row.status == "ok" else "red" if row.status == "oom" else "yellow"
         table.add_row(*cells, notes.marks(row), style=style)
     return table

@@ -69,4 +69,9 @@ class Plan:
         parts = [f"batch {self.batch.size}", f"resolution {self.resolution.label}"]
         if self.accumulation.steps > 1:
             parts.append(f"accumulation {self.accumulation.steps}")
+        parts.append(self.precision.name)
+        if self.checkpointing.name != "none":
+            parts.append(f"checkpointing {self.checkpointing.name}")
+        if self.phase.name != "train":
+            parts.append(self.phase.name)
         return ", ".join(parts)

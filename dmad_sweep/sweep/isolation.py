@@ -33,6 +33,9 @@ class Child(Protocol):
 class Isolation(Protocol):
     """A way of starting children."""
 
+    def ready(self) -> None:
+        """Wait until children can be started at once. Raises IsolationError."""
+
     def start(self, folder: TrialFolder, task: str) -> Child: ...
 
     def close(self) -> None: ...
@@ -53,6 +56,9 @@ def kill(child: Child) -> None:
 
 class SpawnIsolation:
     """A fresh interpreter for each task."""
+
+    def ready(self) -> None:
+        pass  # each child loads for itself
 
     def start(self, folder: TrialFolder, task: str) -> Child:
         with folder.log.open("ab") as log:
@@ -95,8 +101,19 @@ class ForkIsolation:
         self._partial = b""
         self._launch()
 
+    def ready(self) -> None:
+        if self._process is None:
+            self._launch()
+        while not self._ready:
+            message = self._next_message(None)
+            if message is None:
+                raise self._server_lost()
+            self._ready = "ready" in message
+
     def start(self, folder: TrialFolder, task: str) -> Child:
-        process = self._process or self._launch()
+        self.ready()
+        process = self._process
+        assert process is not None
         request = json.dumps({"folder": str(folder.path), "task": task}).encode() + b"\n"
         try:
             _pipe(process.stdin).write(request)
@@ -133,7 +150,8 @@ class ForkIsolation:
                 return -signal.SIGKILL  # the server is gone, and its children died with it
         return self._ended.pop(pid)
 
-    def _launch(self) -> "subprocess.Popen[bytes]":
+    def _launch(self) -> None:
+        self._ready = False
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "dmad_sweep.child.server", str(os.getpid())],
@@ -144,7 +162,6 @@ class ForkIsolation:
                 # Otherwise importing diffusers asks CUDA for devices, which spoils CUDA in every fork.
                 env=_child_environment() | {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"},
             )
-        return self._process
 
     def _next_message(self, timeout_s: float | None) -> dict[str, Any] | None:
         """The next reply, endings noted; None after the timeout or when the server has gone."""

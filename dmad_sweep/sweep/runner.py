@@ -49,6 +49,7 @@ class TrialRunner:
         """One trial, to its record."""
         plan, folder = self.plan(settings, index), sweep_folder(settings)
         isolation = self._isolation(plan.isolation, folder)
+        isolation.ready()
         on_start(plan)
         return run_trial(plan, folder.trial(index), isolation, self._nvml, self._provenance, on_progress)
 

@@ -77,6 +77,8 @@ class Sweep:
             self._display = Display(self._total)
             self._display.say(f"sweep {self.folder.name}: model {plan.model.name}, {plan.device.name}")
             self._display.say(f"records and logs in {self.folder.path}")
+            if settings.isolation == "fork":
+                self._display.say("loading torch and diffusers, once for all trials …")
             self.store.begin_sweep(self.folder.name)
         return self._runner
 

@@ -1,7 +1,6 @@
 """A preloaded server shared by the tests of a module: starting one takes seconds."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -22,11 +21,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkIsolation]:
     isolation = ForkIsolation(tmp_path_factory.mktemp("server") / "server.log")
     yield isolation
     isolation.close()
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> TrialFolder:
-    return TrialFolder(tmp_path / "trial")
 
 
 def run_in(isolation: Isolation, plan: Plan, folder: TrialFolder) -> Record:

@@ -1,0 +1,103 @@
+"""From record to row: every derived number."""
+
+from dataclasses import replace
+
+import pytest
+from factories import CARD, make_failed, make_gpu_plan, make_killed, make_oom, make_record
+
+from dmad_sweep.records.codec import from_json, to_json
+from dmad_sweep.records.metrics import METRICS, metrics_of, params_of
+from dmad_sweep.records.record import Record
+from dmad_sweep.records.row import Row, Spread, row_of
+from dmad_sweep.records.settings import Accumulation, Recipe
+from dmad_sweep.units import GIB
+
+
+def test_iteration_time_of_dmd2_is_a_fake_score_turn_and_a_kth_of_a_student_turn() -> None:
+    row = row_of(make_record(make_gpu_plan(recipe=Recipe(student_update_freq=5))))
+    assert row.student_turn_s == Spread(median=0.3, low=0.29, high=0.33)
+    assert row.iteration_s is not None
+    assert row.iteration_s.median == pytest.approx(0.320 + 0.3 / 5)
+    assert row.iteration_s.high == pytest.approx(0.320 + 0.33 / 5)
+
+
+def test_images_per_second_counts_the_effective_batch_and_the_waiting() -> None:
+    row = row_of(make_record(make_gpu_plan(batch=2, accumulation=Accumulation(4))))
+    assert row.effective_batch == 8
+    assert row.data_s is not None
+    assert row.data_s.median == pytest.approx(0.003)
+    assert row.images_per_s == pytest.approx(8 / (0.320 + 0.3 / 10 + 0.003))
+
+
+def test_warm_up_cycles_count_for_the_peak_but_not_for_the_time() -> None:
+    row = row_of(make_record())
+    assert row.student_turn_s is not None
+    assert row.student_turn_s.high < 0.5
+    assert row.peak_cycle == 2
+
+
+def test_the_device_peak_is_the_larger_of_samples_and_own_readings() -> None:
+    record = make_record(peak_gib=20)
+    assert row_of(record).device_peak_bytes == 22 * GIB
+    late = replace(record, device_memory=replace(record.device_memory, peak_used_bytes=5 * GIB))
+    assert row_of(late).device_peak_bytes == 22 * GIB
+    shared = replace(record, device_memory=replace(record.device_memory, used_before_bytes=3 * GIB))
+    assert row_of(shared).device_peak_bytes == 25 * GIB
+
+
+def test_headroom_is_against_the_device_or_the_emulated_one() -> None:
+    assert row_of(make_record(peak_gib=20)).headroom_bytes == 118 * GIB
+    emulated = make_gpu_plan()
+    emulated = replace(emulated, device=replace(CARD, memory_limit_bytes=24 * GIB))
+    row = row_of(make_record(emulated, peak_gib=20))
+    assert row.headroom_bytes == 2 * GIB
+    assert row.remarks == ["emulated"]
+
+
+@pytest.mark.parametrize("make", [make_record, make_oom, make_killed, make_failed])
+def test_a_row_survives_its_tag(make: object) -> None:
+    row = row_of(make())  # type: ignore[operator]
+    assert from_json(Row, to_json(row)) == row
+    assert len(to_json(row)) < 4000
+
+
+def test_what_was_not_measured_is_absent() -> None:
+    metrics = metrics_of(row_of(make_killed()))
+    assert set(metrics) == {"memory/device_peak_gib", "memory/headroom_gib"}
+    assert set(metrics_of(row_of(make_record()))) == {metric.name for metric in METRICS}
+
+
+def test_where_a_trial_died() -> None:
+    def died(record: Record) -> tuple[str | None, int | None]:
+        row = row_of(record)
+        return row.died_stage, row.died_cycle
+
+    assert died(make_record()) == (None, None)
+    assert died(make_oom(stage="gan.forward", cycle=3)) == ("gan.forward", 3)
+    assert died(make_killed()) == ("gan.forward", 2)
+    assert died(make_failed()) == ("load", 0)
+
+
+def test_tensors_that_differ_from_what_was_asked_are_remarked() -> None:
+    record = make_record(make_gpu_plan(batch=2))
+    assert record.result is not None
+    observed = replace(record.result.observed, micro_batch=1, width=256)
+    assert row_of(replace(record, result=replace(record.result, observed=observed))).remarks == [
+        "batch_differs",
+        "resolution_differs",
+    ]
+
+
+def test_params_are_the_combination() -> None:
+    assert params_of(row_of(make_record(make_gpu_plan(batch=2, side=768)))) == {
+        "batch": 2,
+        "resolution": "768",
+        "precision": "bf16",
+        "checkpointing": "none",
+        "accumulation": 1,
+        "effective_batch": 2,
+        "model": "sd15",
+        "recipe": "dmd2",
+        "phase": "train",
+        "data": "synthetic",
+    }
