@@ -116,12 +116,16 @@ def _values(override: Override, options: Options) -> list[Any]:
         return [
             name
             for name in sorted(names)
-            if any(fnmatchcase(name, pattern) for pattern in value.include)
-            and not any(fnmatchcase(name, pattern) for pattern in value.exclude)
+            if _matches(name, value.include) and not _matches(name, value.exclude)
         ]
     if override.is_sweep_override():
         return list(override.sweep_iterator())
     return [value]
+
+
+def _matches(name: str, patterns: Iterable[str | QuotedString]) -> bool:
+    texts = (pattern.text if isinstance(pattern, QuotedString) else pattern for pattern in patterns)
+    return any(fnmatchcase(name, text) for text in texts)
 
 
 def _option(group: str, value: Any, options: Options) -> str:

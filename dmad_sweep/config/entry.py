@@ -19,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from dmad_sweep.config import schema, source
 from dmad_sweep.config.axes import normalise
+from dmad_sweep.config.documentation import leaves
 from dmad_sweep.config.project import conf_folder
 from dmad_sweep.config.schema import Config
 from dmad_sweep.errors import ConfigError, DmadSweepError
@@ -196,7 +197,7 @@ def _condense(error: Exception, arguments: Sequence[str]) -> str:
 
 
 def _suggestion(message: str, arguments: Sequence[str]) -> str:
-    keys = [key for key, _ in schema.documentation()]
+    keys = [key for key, _, _ in leaves(Config)]
     names = sorted({*keys, *(key.partition(".")[0] for key in keys)})
     for argument in arguments:
         key = argument.partition("=")[0].lstrip("+~")

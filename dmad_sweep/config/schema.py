@@ -1,7 +1,6 @@
 """The structured-config schema: every key, its type and its default, checked before a process starts."""
 
-from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 from hydra.core.config_store import ConfigStore
 
@@ -107,14 +106,3 @@ class Config:
 def register() -> None:
     """Make the schema known to Hydra as `schema`, the first entry of every primary config."""
     ConfigStore.instance().store(name="schema", node=Config)
-
-
-def documentation(kind: type[Any] = Config, prefix: str = "") -> list[tuple[str, str]]:
-    """(key, help text) of every leaf, in order."""
-    lines: list[tuple[str, str]] = []
-    for entry in fields(kind):
-        if isinstance(entry.type, type) and is_dataclass(entry.type):
-            lines += documentation(entry.type, f"{prefix}{entry.name}.")
-        else:
-            lines.append((f"{prefix}{entry.name}", entry.metadata["help"]))
-    return lines

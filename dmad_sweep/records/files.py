@@ -58,7 +58,8 @@ class SweepFolder:
 
     def trials(self) -> list[TrialFolder]:
         """Folders of the trials begun so far, in order."""
-        return [TrialFolder(path) for path in sorted((self.path / "trials").glob("[0-9]*"))]
+        found = (self.path / "trials").glob("[0-9]*")
+        return [TrialFolder(path) for path in sorted(found, key=lambda path: int(path.name))]
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,7 @@ class ForkIsolation:
         self._ended: dict[int, int] = {}
         self._messages: deque[dict[str, Any]] = deque()
         self._partial = b""
+        self._ready = False
         self._launch()
 
     def ready(self) -> None:
