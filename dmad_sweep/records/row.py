@@ -223,7 +223,7 @@ def remarks_of(record: Record) -> list[str]:
         remarks.append("emulated")
     if result and result.out_of_memory and not result.out_of_memory.certain:
         remarks.append("probable_oom")
-    if memory and memory.allocation_retries:
+    if memory and memory.allocation_retries and record.status == "ok":
         remarks.append("allocation_retries")
     if seen and seen.micro_batch is not None and seen.micro_batch != asked.batch.size:
         remarks.append("batch_differs")

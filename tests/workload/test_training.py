@@ -12,7 +12,7 @@ from dmad_sweep.workload.samples import Samples
 from dmad_sweep.workload.score import Condition
 from plans import make_plan
 
-BATCH, TEACHER_STEPS, CYCLES, STUDENT_EVERY = 16, 500, 250, 4
+BATCH, TEACHER_STEPS, CYCLES, STUDENT_EVERY = 16, 500, 300, 2
 
 
 class TwoModes:
@@ -62,7 +62,7 @@ def test_a_few_hundred_steps_move_the_student_to_the_data() -> None:
     torch.manual_seed(0)
     recipe = Recipe(
         student_timestep=399,
-        learning_rate=2e-3,
+        learning_rate=1e-3,
         weight_decay=0.0,
         guidance_scale=1.0,
         gan_weight=0.3,
@@ -79,6 +79,8 @@ def test_a_few_hundred_steps_move_the_student_to_the_data() -> None:
     workload._feed = data  # type: ignore[assignment]
     before, _ = distance_to_data(workload)
     for cycle in range(1, CYCLES + 1):
+        for trainer in (workload._student_trainer, workload._fake_score_trainer):
+            trainer._optimizer.param_groups[0]["lr"] = recipe.learning_rate * (1 - (cycle - 1) / CYCLES)
         for turn in workload.turns if cycle % STUDENT_EVERY == 0 else ("fake_score",):
             workload.fetch(cycle, turn)
             workload.run(cycle, turn)
