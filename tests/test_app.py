@@ -227,6 +227,21 @@ REFUSED = [
         2,
         "device.memory_limit_gib=nan is not allowed: give a positive number of GiB",
     ),
+    (
+        ["outputs=/proc/nowhere", *QUICK],
+        2,
+        "outputs: /proc/nowhere/sweeps/{sweep} cannot be written (No such file or directory)",
+    ),
+    (
+        ["sweep.name=../up"],
+        2,
+        "sweep.name=../up is not allowed: use up to 100 letters, digits, '_', '-' and '.'",
+    ),
+    (
+        ["--config-name", "absent"],
+        1,
+        "Cannot find primary config 'absent'. Check that it's in your config search path",
+    ),
     (["--config-dir", "absent"], 1, "Additional config directory '{project}/absent' not found"),
 ]
 
@@ -237,7 +252,8 @@ def test_a_bad_value_is_refused_in_a_line_before_anything_starts(
 ) -> None:
     done = run(project, *arguments)
     assert (done.returncode, done.stdout) == (code, "")
-    assert done.stderr == f"dmad_sweep: {message.format(project=project)}\n"
+    expected = re.escape(message.format(project=project, sweep="NAME")).replace("NAME", "[0-9a-f-]+")
+    assert re.fullmatch(f"dmad_sweep: {expected}\n", done.stderr), done.stderr
     assert not (project / "outputs").exists()
 
 

@@ -1,6 +1,5 @@
 """How every entry point meets Hydra: one configuration tree, one way in which errors are told."""
 
-import itertools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from dmad_sweep.config import schema, source
 from dmad_sweep.config.axes import normalise
@@ -59,7 +59,7 @@ def run(
         if full_error:
             raise
         return _refuse(str(error), REFUSED_BY_HYDRA)
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
         if isinstance(error.__cause__, ConfigError):
             return _refuse(str(error.__cause__), REFUSED)
         if full_error:
@@ -183,14 +183,15 @@ def _condense(error: Exception, arguments: Sequence[str]) -> str:
     text = str(error)
     if isinstance(error.__cause__, OmegaConfBaseException):
         text = f"{text}\n{error.__cause__}"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line.strip() for line in text.partition("Config search path:")[0].splitlines() if line.strip()]
     noise = ("full_key:", "object_type=", "reference_type=", "To append to your config use")
-    kept = [line for line in lines if not line.startswith(noise)]
-    message = kept[0].removeprefix("In 'config': ").rstrip(".") if kept else type(error).__name__
+    kept = [line for line in lines if not line.startswith(noise)] or [type(error).__name__]
+    if isinstance(error, YAMLError):
+        return " ".join(kept)
+    message = kept[0].removeprefix("In 'config': ").rstrip(".:")
     if any(line.startswith("Available options") for line in kept):
         start = next(i for i, line in enumerate(kept) if line.startswith("Available options"))
-        names = itertools.takewhile(lambda line: not line.startswith("Config search path"), kept[start + 1 :])
-        message += f"; choose one of {', '.join(names)}"
+        message += f"; choose one of {', '.join(kept[start + 1 :])}"
     elif len(kept) > 1:
         message += f": {kept[1]}"
     return message + _suggestion(message, arguments)

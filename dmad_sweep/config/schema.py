@@ -1,5 +1,6 @@
 """The structured-config schema: every key, its type and its default, checked before a process starts."""
 
+import re
 from dataclasses import dataclass, field
 
 from hydra.core.config_store import ConfigStore
@@ -72,7 +73,11 @@ class Report:
 
 @dataclass
 class Sweep:
-    name: str | None = documented(None, "Name of the sweep; a time stamp when null.")
+    name: str | None = documented(None, "Name of the sweep and of its folder; a time stamp when null.")
+
+    def __post_init__(self) -> None:
+        if self.name is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", self.name):
+            raise refuse("sweep.name", self.name, "use up to 100 letters, digits, '_', '-' and '.'")
 
 
 @dataclass

@@ -60,7 +60,11 @@ class TrialRunner:
 
     def _isolation(self, name: str, folder: SweepFolder) -> Isolation:
         if name not in self._isolations:
-            folder.path.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.path.mkdir(parents=True, exist_ok=True)
+                folder.server_log.touch()
+            except OSError as error:
+                raise ConfigError(f"outputs: {folder.path} cannot be written ({error.strerror})") from error
             self._isolations[name] = create_isolation(name, folder.server_log)
         return self._isolations[name]
 
