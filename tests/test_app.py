@@ -83,7 +83,7 @@ def test_the_main_job(project: Path) -> None:
     assert again.stdout.count("\n") == 7, again.stderr
     assert "mlflow ui" in done.stdout
     # plain lines where there is no terminal
-    assert "[6/6] batch 4, resolution 768: ok, peak" in done.stderr
+    assert "[6/6] batch 4, resolution 768, bf16: ok, peak" in done.stderr
     assert "\x1b[" not in done.stderr + done.stdout
 
 
