@@ -4,6 +4,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 from omegaconf import DictConfig
 
@@ -14,6 +15,8 @@ from dmad_sweep.errors import ConfigError
 from dmad_sweep.records.files import OutputsFolder
 from dmad_sweep.tracking.store import Store
 
+WIDTH_OF_A_PIPE = 160
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     return run(task, sys.argv[1:] if argv is None else argv, config_name="report")
@@ -21,14 +24,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def task(config: DictConfig) -> None:
     settings = settings_of(config)
-    tracking = settings.tracking
-    show(
-        Store.open(tracking.uri, tracking.experiment, OutputsFolder(Path(settings.outputs))), settings.report
-    )
+    outputs = OutputsFolder(Path(settings.outputs))
+    store = Store.open(settings.tracking.uri, settings.tracking.experiment, outputs, create=False)
+    show(store, settings.report)
 
 
-def show(store: Store, report: Report) -> None:
-    """Print the table, or write it to the file that `report` names. Raises TrackingError, ConfigError."""
+def show(store: Store, report: Report, stream: TextIO | None = None) -> None:
+    """Print the table to `stream` (standard output), or write it to the file that `report` names.
+
+    Raises:
+        TrackingError: the store does not hold what `report` asks for.
+        ConfigError: the file cannot be written.
+    """
+    stream = stream or sys.stdout
     rows = store.rows(report.sweep)
     if report.output is not None:
         path = Path(report.output).expanduser()
@@ -36,10 +44,10 @@ def show(store: Store, report: Report) -> None:
             path.write_text(render(rows, report.format), encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"report.output={path} cannot be written: {error.strerror}") from error
-        print(f"wrote {path}")
+        print(f"wrote {path}", file=stream)
         return
-    width = shutil.get_terminal_size((160, 24)).columns
-    print(render(rows, report.format, width=width, colour=sys.stdout.isatty()), end="")
+    width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
+    print(render(rows, report.format, width=width, colour=stream.isatty()), end="", file=stream)
 
 
 if __name__ == "__main__":

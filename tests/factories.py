@@ -93,6 +93,29 @@ def make_record(plan: Plan | None = None, *, peak_gib: float = 28.5, **changes: 
     return replace(record, **changes)
 
 
+def make_cpu_record(plan: Plan | None = None) -> Record:
+    """`tiny` on a CPU, where the process's memory is all that can be told."""
+    record = make_record(plan or make_plan(), peak_gib=0.5)
+    assert record.result is not None
+    assert record.result.memory is not None
+    memory = replace(
+        record.result.memory,
+        meter="process_rss",
+        zero_bytes=GIB,
+        context_bytes=None,
+        peak=Peak(allocated_bytes=GIB // 2),
+        device_peak_bytes=None,
+        allocation_retries=None,
+        unmeasured={"device_peak_bytes": "a CPU has no device memory"},
+    )
+    return replace(
+        record,
+        result=replace(record.result, memory=memory),
+        device_memory=DeviceMemory(unmeasured={"peak_used_bytes": "a CPU has no device memory"}),
+        provenance=replace(record.provenance, driver=None),
+    )
+
+
 def make_oom(
     plan: Plan | None = None, *, stage: str = "student.backward", cycle: int = 1, certain: bool = True
 ) -> Record:

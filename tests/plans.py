@@ -7,10 +7,13 @@ from typing import Any
 from dmad_sweep.records.plan import Plan, PlannedDevice
 from dmad_sweep.records.settings import (
     Accumulation,
+    Attention,
     Batch,
     Checkpointing,
     Data,
+    Ema,
     Model,
+    Optimizer,
     Phase,
     Precision,
     Recipe,
@@ -38,6 +41,9 @@ def make_plan(**changes: Any) -> Plan:
         accumulation=Accumulation(1),
         precision=FP32,
         checkpointing=Checkpointing(),
+        attention=Attention(),
+        optimizer=Optimizer(),
+        ema=Ema(),
         data=Data(),
         phase=Phase(),
         schedule=Schedule(warmup_cycles=2, measured_cycles=1),

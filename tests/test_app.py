@@ -105,6 +105,9 @@ def test_what_mlflow_holds(project: Path) -> None:
         "resolution": "64",
         "precision": "fp32",
         "checkpointing": "none",
+        "attention": "auto",
+        "optimizer": "adamw",
+        "ema": "none",
         "accumulation": "1",
         "effective_batch": "3",
         "model": "tiny",
@@ -194,7 +197,7 @@ REFUSED = [
     (
         ["precision=fp99"],
         1,
-        "Could not find 'precision/fp99'; choose one of bf16, fp16, fp32",
+        "Could not find 'precision/fp99'; choose one of bf16, bf16_pure, fp16, fp32, tf32",
     ),
     (["bacth=2"], 1, "Could not override 'bacth': Key 'bacth' not in 'Config'. Did you mean batch?"),
     (
@@ -278,7 +281,11 @@ def test_help_and_refusals_cost_less_than_a_second_of_cpu(arguments: list[str], 
 
 def test_groups_are_browsable(project: Path) -> None:
     shown = run(project, "--help").stdout
-    for line in ("batch: 1, 16, 2, 4, 8", "precision: bf16, fp16, fp32", "phase: inference, train"):
+    for line in (
+        "batch: 1, 16, 2, 4, 8",
+        "precision: bf16, bf16_pure, fp16, fp32, tf32",
+        "phase: inference, train",
+    ):
         assert line in shown
     completed = subprocess.run(
         command("-sc", "query=bash"),

@@ -10,6 +10,8 @@ COMPARABLE: dict[str, Callable[[Row], str | None]] = {
     "model": lambda row: row.model,
     "recipe": lambda row: row.recipe,
     "phase": lambda row: row.phase,
+    "data": lambda row: row.data,
+    "student_update_freq": lambda row: str(row.student_update_freq),
     "precision": lambda row: row.precision,
     "device": lambda row: device_of(row),
     "driver": lambda row: row.driver,
@@ -28,12 +30,13 @@ class Group:
 
 
 def device_of(row: Row) -> str:
-    """The device's name and size, or the size that it emulates."""
-    if row.memory_limit_bytes is not None:
-        return f"{row.device_name} limited to {gib(row.memory_limit_bytes)} GiB"
+    """The device's name, its size and the size that it emulates."""
+    said = row.device_name
     if row.device_total_bytes is not None:
-        return f"{row.device_name} with {gib(row.device_total_bytes)} GiB"
-    return row.device_name
+        said += f" with {gib(row.device_total_bytes)} GiB"
+    if row.memory_limit_bytes is not None:
+        said += f" limited to {gib(row.memory_limit_bytes)} GiB"
+    return said
 
 
 def grouped(rows: Iterable[Row]) -> list[Group]:

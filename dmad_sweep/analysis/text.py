@@ -1,18 +1,10 @@
-"""How numbers, overflows and remarks of a row read."""
+"""How numbers and overflows of a row read."""
 
 from dmad_sweep.records.row import Row, Spread
 from dmad_sweep.units import bytes_to_gib, seconds_to_ms
 
 ABSENT = "–"
-
-REMARKS = {
-    "cpu_memory": "peak is the process's memory above its start: a CPU has no allocator to ask",
-    "emulated": "on an emulated card: the allocator was limited, algorithms still saw the real device",
-    "probable_oom": "probably out of memory: the library's error does not say so for certain",
-    "allocation_retries": "the allocator had to free its cache and retry: times are not comparable",
-    "batch_differs": "the tensors had another micro-batch than was asked for",
-    "resolution_differs": "the tensors had another size than was asked for",
-}
+"""A cell that was not measured."""
 
 
 def gib(value: int | None) -> str:
@@ -43,28 +35,6 @@ def rate(value: float | None) -> str:
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
-def overflow(row: Row) -> str:
-    """`no`, or what ran out where: the class of the stage in the first cycle, else the cycle."""
-    if row.status == "ok":
-        return "no"
-    where = f" ({row.died_stage})" if row.died_stage else ""
-    if row.status != "oom":
-        return row.status + where
-    if row.died_cycle is not None and row.died_cycle > 1:
-        return f"step-{row.died_cycle} OOM{where}"
-    return f"{_stage_class(row)} OOM{where}"
-
-
-def remarks(row: Row) -> list[str]:
-    """Sentences on a row, most specific last."""
-    said = [REMARKS.get(code, code) for code in row.remarks]
-    if row.oom_requested_bytes is not None:
-        said.append(f"asked for {amount(row.oom_requested_bytes)} more when memory ran out")
-    if row.explanation is not None:
-        said.append(" ".join(row.explanation.split()))
-    return said
-
-
 def amount(size: int) -> str:
     """Bytes in the largest unit that leaves at least 1."""
     for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
@@ -73,10 +43,22 @@ def amount(size: int) -> str:
     return f"{size} bytes"
 
 
-def _stage_class(row: Row) -> str:
+def overflow(row: Row) -> str:
+    """`no`, or what ran out where: the class of the stage in the first cycle, else the cycle."""
+    if row.status == "ok":
+        return "no"
+    what = row.status if row.status != "oom" else f"{_when(row)} OOM".lstrip()
+    redundant = row.died_stage is None or what.partition(" ")[0] == row.died_stage
+    return what if redundant else f"{what} ({row.died_stage})"
+
+
+def _when(row: Row) -> str:
     """Every stage before backward counts as forward: scores, GAN and sampling run in it too."""
-    stage = row.died_stage or ""
     if row.died_cycle == 0:
-        return "load" if stage in ("load", "start") else stage
-    kind = stage.rpartition(".")[2]
+        return "load"
+    if row.died_cycle is not None and row.died_cycle > 1:
+        return f"step-{row.died_cycle}"
+    if row.died_stage is None:
+        return ""
+    kind = row.died_stage.rpartition(".")[2]
     return kind if kind in ("backward", "optimizer") else "forward"

@@ -55,7 +55,8 @@ class Measurement:
             exhaustion = recognise(error)
             if exhaustion is not None:
                 return self._result("oom", out_of_memory=self._out_of_memory(exhaustion, error))
-            status: Status = "invalid" if isinstance(error, UnsupportedError) else "failed"
+            unsupported = isinstance(error, UnsupportedError) or "No available kernel" in str(error)
+            status: Status = "invalid" if unsupported else "failed"
             return self._result(status, failure=self._failure(error, text))
 
     def _cycle(self, index: int) -> Cycle:

@@ -8,10 +8,13 @@ from hydra.core.config_store import ConfigStore
 from dmad_sweep.records.settings import (
     DEVICES,
     Accumulation,
+    Attention,
     Batch,
     Checkpointing,
     Data,
+    Ema,
     Model,
+    Optimizer,
     Phase,
     Precision,
     Recipe,
@@ -92,6 +95,9 @@ class Config:
     accumulation: Accumulation = field(default_factory=Accumulation)
     precision: Precision = field(default_factory=Precision)
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
+    attention: Attention = field(default_factory=Attention)
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    ema: Ema = field(default_factory=Ema)
     data: Data = field(default_factory=Data)
     phase: Phase = field(default_factory=Phase)
     schedule: Schedule = field(default_factory=Schedule)

@@ -4,10 +4,13 @@ from dataclasses import dataclass
 
 from dmad_sweep.records.settings import (
     Accumulation,
+    Attention,
     Batch,
     Checkpointing,
     Data,
+    Ema,
     Model,
+    Optimizer,
     Phase,
     Precision,
     Recipe,
@@ -52,6 +55,9 @@ class Plan:
     accumulation: Accumulation
     precision: Precision
     checkpointing: Checkpointing
+    attention: Attention
+    optimizer: Optimizer
+    ema: Ema
     data: Data
     phase: Phase
     schedule: Schedule
@@ -72,6 +78,12 @@ class Plan:
         parts.append(self.precision.name)
         if self.checkpointing.name != "none":
             parts.append(f"checkpointing {self.checkpointing.name}")
+        if self.attention.name != "auto":
+            parts.append(f"attention {self.attention.name}")
+        if self.optimizer.name != "adamw":
+            parts.append(self.optimizer.name)
+        if self.ema.name != "none":
+            parts.append(f"ema {self.ema.name}")
         if self.phase.name != "train":
             parts.append(self.phase.name)
         return ", ".join(parts)

@@ -111,6 +111,13 @@ class Observed:
     width: int | None = None
     latent_shape: list[int] | None = None
     optimizer_steps: dict[str, int] = field(default_factory=dict)
+    """Steps that were really made, by trained network: loss scaling may leave some out."""
+    optimizer_states: dict[str, bool] = field(default_factory=dict)
+    """Whether every trained parameter has optimizer state."""
+    recomputations: dict[str, int] = field(default_factory=dict)
+    """Forwards of each network's first block inside a backward."""
+    attention: list[str] | None = None
+    """Attention kernels of the student's first forward with gradients; None without gradients."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,6 +55,9 @@ class Row:
     resolution: str
     precision: str
     checkpointing: str
+    attention: str
+    optimizer: str
+    ema: str
     student_update_freq: int
 
     device_kind: str
@@ -121,6 +124,9 @@ def row_of(record: Record) -> Row:
         resolution=plan.resolution.label,
         precision=plan.precision.name,
         checkpointing=plan.checkpointing.name,
+        attention=plan.attention.name,
+        optimizer=plan.optimizer.name,
+        ema=plan.ema.name,
         student_update_freq=plan.recipe.student_update_freq,
         device_kind=plan.device.kind,
         device_name=plan.device.name,
@@ -161,13 +167,20 @@ def iteration_s(
     """Seconds of one training iteration without waiting for data, from the turns' raw seconds.
 
     `dmd2` runs the fake-score turn in every iteration and the student turn in every K-th: F + S/K.
+    `fastgen` runs one of the two, the student turn in every K-th iteration: (S + (K-1)·F)/K. `sft` has one.
     """
     if phase == "inference":
         return Spread.of(turns.get("inference", []))
     student, fake_score = Spread.of(turns.get("student", [])), Spread.of(turns.get("fake_score", []))
-    if student is None or fake_score is None:
+    if recipe == "sft" or student is None:
+        return student
+    if fake_score is None:
         return None
-    combine: Callable[[float, float], float] = {"dmd2": lambda s, f: f + s / student_update_freq}[recipe]
+    k = student_update_freq
+    combine: Callable[[float, float], float] = {
+        "dmd2": lambda s, f: f + s / k,
+        "fastgen": lambda s, f: (s + (k - 1) * f) / k,
+    }[recipe]
     return Spread(
         median=combine(student.median, fake_score.median),
         low=combine(student.low, fake_score.low),
@@ -225,6 +238,10 @@ def remarks_of(record: Record) -> list[str]:
         remarks.append("probable_oom")
     if memory and memory.allocation_retries and record.status == "ok":
         remarks.append("allocation_retries")
+    if record.status == "ok" and seen and not all(seen.optimizer_states.values()):
+        remarks.append("no_optimizer_state")
+    if record.status == "ok" and _checkpointing_did_nothing(record):
+        remarks.append("not_checkpointed")
     if seen and seen.micro_batch is not None and seen.micro_batch != asked.batch.size:
         remarks.append("batch_differs")
     if (
@@ -234,6 +251,13 @@ def remarks_of(record: Record) -> list[str]:
     ):
         remarks.append("resolution_differs")
     return remarks
+
+
+def _checkpointing_did_nothing(record: Record) -> bool:
+    """A trained network that should recompute its blocks never did; the teacher does so in fastgen alone."""
+    seen = record.result.observed.recomputations if record.result else {}
+    asked = [name for name in record.plan.checkpointing.networks if name != "teacher"]
+    return record.plan.phase.name == "train" and any(seen.get(name) == 0 for name in asked)
 
 
 def _turns(cycles: list[Cycle]) -> dict[str, list[float]]:

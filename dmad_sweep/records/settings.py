@@ -15,12 +15,15 @@ SPATIAL_MULTIPLE = 8
 """Pixels: every VAE of the supported models reduces by 8 at least (facts: UNets take any multiple of 8)."""
 
 MODELS = ("auto", "tiny", "sd15", "sdxl")
-RECIPES = ("dmd2",)
+RECIPES = ("dmd2", "fastgen", "sft")
 PHASES = ("train", "inference")
 SOURCES = ("synthetic", "images")
 DEVICES = ("auto", "cuda", "cpu")
 DTYPES = ("float32", "float16", "bfloat16")
-TRAINED_NETWORKS = ("student", "fake_score")
+NETWORKS = ("student", "fake_score", "teacher")
+ATTENTIONS = ("auto", "flash", "efficient", "cudnn", "math")
+OPTIMIZERS = ("adamw", "adamw_fused", "adamw_8bit", "adafactor", "sgd")
+EMAS = ("none", "gpu", "cpu")
 
 
 def documented(default: Any, help_text: str) -> Any:
@@ -90,6 +93,7 @@ class Precision:
     frozen: str = documented("bfloat16", "Type in which the teacher is stored (the compute type).")
     autocast: str | None = documented("bfloat16", "Type of torch.autocast around forwards; null for none.")
     grad_scaler: bool = documented(False, "Scale losses with torch.amp.GradScaler (fp16).")
+    tf32: bool = documented(False, "Let float32 matrix products and convolutions run in TF32.")
 
     def __post_init__(self) -> None:
         require_choice("precision.weights", self.weights, DTYPES)
@@ -103,12 +107,54 @@ class Checkpointing:
     name: str = documented("none", "Name of the setting in tables and params.")
     networks: list[str] = field(
         default_factory=list,
-        metadata={"help": "Networks whose blocks are recomputed in backward: student, fake_score."},
+        metadata={
+            "help": "Networks whose blocks are recomputed in backward: student, fake_score, teacher "
+            "(where gradients pass through it)."
+        },
     )
 
     def __post_init__(self) -> None:
         for network in self.networks:
-            require_choice("checkpointing.networks", network, TRAINED_NETWORKS)
+            require_choice("checkpointing.networks", network, NETWORKS)
+
+
+@dataclass
+class Attention:
+    name: str = documented(
+        "auto", "Kernels that attention may use: auto (torch chooses), flash, efficient, cudnn or math."
+    )
+
+    def __post_init__(self) -> None:
+        require_choice("attention.name", self.name, ATTENTIONS)
+
+
+@dataclass
+class Optimizer:
+    """Learning rate and weight decay are DMD2's for SD1.5."""
+
+    name: str = documented(
+        "adamw", "adamw (torch's default, foreach), adamw_fused, adamw_8bit (bitsandbytes), adafactor, sgd."
+    )
+    learning_rate: float = documented(1e-5, "Learning rate of all trained networks.")
+    weight_decay: float = documented(1e-2, "Weight decay of all trained networks.")
+
+    def __post_init__(self) -> None:
+        require_choice("optimizer.name", self.name, OPTIMIZERS)
+        require_minimum("optimizer.learning_rate", self.learning_rate, 0)
+        require_minimum("optimizer.weight_decay", self.weight_decay, 0)
+
+
+@dataclass
+class Ema:
+    """An exponential moving average of the student's weights, updated at its optimizer steps."""
+
+    name: str = documented("none", "none, gpu (a float32 copy on the device) or cpu (in host memory).")
+    decay: float = documented(0.9999, "Share of the average that each update keeps.")
+
+    def __post_init__(self) -> None:
+        require_choice("ema.name", self.name, EMAS)
+        if not 0 <= self.decay <= 1:
+            raise refuse("ema.decay", self.decay, "give a number from 0 to 1")
 
 
 @dataclass
@@ -127,20 +173,21 @@ class Recipe:
     """The training iteration. Defaults are DMD2's for SD1.5 (experiments/sdv1.5 of its repository)."""
 
     name: str = documented("dmd2", "Which iteration is run.")
-    student_update_freq: int = documented(10, "K: a student turn in every K-th iteration.")
+    student_update_freq: int = documented(
+        10,
+        "K: a student turn in every K-th iteration, beside the fake-score turn (dmd2) or instead (fastgen).",
+    )
     guidance_scale: float = documented(1.75, "Classifier-free guidance of the teacher.")
     gan_weight: float = documented(1e-3, "Weight of the generator's GAN loss beside distribution matching.")
     discriminator_weight: float = documented(1e-2, "Weight of the discriminator loss beside denoising.")
     gan_max_timestep: int = documented(1000, "Latents are noised below this timestep before the head.")
     student_timestep: int = documented(999, "Timestep at which the one-step student is conditioned.")
-    learning_rate: float = documented(1e-5, "AdamW learning rate of student, fake score and head.")
-    weight_decay: float = documented(1e-2, "AdamW weight decay.")
-    max_grad_norm: float = documented(10.0, "Gradient norm is clipped to this before each optimizer step.")
+    max_grad_norm: float = documented(10.0, "Gradient norm is clipped to this before optimizer steps.")
 
     def __post_init__(self) -> None:
         require_choice("recipe.name", self.name, RECIPES)
         require_minimum("recipe.student_update_freq", self.student_update_freq, 1)
-        for key in ("guidance_scale", "gan_weight", "discriminator_weight", "learning_rate", "weight_decay"):
+        for key in ("guidance_scale", "gan_weight", "discriminator_weight"):
             require_minimum(f"recipe.{key}", getattr(self, key), 0)
         for key in ("gan_max_timestep", "student_timestep"):
             if not 0 < getattr(self, key) <= 1000:

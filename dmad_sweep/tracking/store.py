@@ -1,13 +1,10 @@
 """Sweeps and trials in MLflow: a parent run for each sweep, a nested run for each trial."""
 
 import logging
-import re
 import shlex
 import sys
-import tempfile
 from collections.abc import Iterator
 from difflib import get_close_matches
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dmad_sweep.errors import RecordError, TrackingError
@@ -15,9 +12,11 @@ from dmad_sweep.records.codec import from_json, read_json
 from dmad_sweep.records.files import OutputsFolder, SweepFolder, TrialFolder
 from dmad_sweep.records.record import Record
 from dmad_sweep.records.row import Row
-from dmad_sweep.tracking.client import connect, patiently
+from dmad_sweep.tracking.artifacts import capped
+from dmad_sweep.tracking.client import connect
+from dmad_sweep.tracking.faults import patiently
 from dmad_sweep.tracking.location import is_server, redacted, resolve
-from dmad_sweep.tracking.trial_run import KIND, ROW, SWEEP, TRIAL_ID, TrialRun
+from dmad_sweep.tracking.trial_run import KIND, ROW, SWEEP, TAG_LIMIT, TRIAL_ID, TrialRun
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -27,33 +26,37 @@ log = logging.getLogger(__name__)
 
 PARENT = "mlflow.parentRunId"
 PAGE = 1000
-LOG_TAIL_BYTES = 2**20
 
 SweepStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
 
 class Store:
-    """One experiment of one MLflow store. Everything that writes may be called again without harm."""
+    """One experiment of one MLflow store. Everything that writes may be called again without harm.
+
+    Every method raises TrackingError when the store cannot be used.
+    """
 
     def __init__(self, client: "MlflowClient", uri: str, experiment: str, outputs: OutputsFolder) -> None:
-        self._client, self._uri, self._experiment = client, uri, experiment
-        self._outputs = outputs
+        self.uri = uri
+        self._client, self._experiment, self._outputs = client, experiment, outputs
         self._experiment_id: str | None = None
         self._sweep_runs: dict[str, str] = {}
 
     @classmethod
-    def open(cls, uri: str | None, experiment: str, outputs: OutputsFolder) -> "Store":
-        """The store at `uri`, or the SQLite file of the outputs folder. Raises TrackingError."""
+    def open(
+        cls, uri: str | None, experiment: str, outputs: OutputsFolder, *, create: bool = True
+    ) -> "Store":
+        """The store at `uri`, or the SQLite file of the outputs folder.
+
+        Without `create` a SQLite file that is not there raises TrackingError, and nothing is written.
+        """
         resolved = resolve(uri, outputs)
-        return cls(connect(resolved, outputs), resolved, experiment, outputs)
+        return cls(connect(resolved, outputs, create=create), resolved, experiment, outputs)
 
     @patiently
-    def begin_sweep(self, name: str) -> None:
-        """Create the sweep's run, tagged with this process's command line, or find it."""
-        if self._find_sweep(name) is None:
-            tags = {KIND: "sweep", SWEEP: name, "dmad.command": redacted(shlex.join(sys.orig_argv))}
-            run = self._client.create_run(self._writable_experiment(), tags=tags, run_name=name)
-            self._sweep_runs[name] = run.info.run_id
+    def begin_sweep(self, name: str, *, command: str | None = None) -> None:
+        """Create the sweep's run, or find it. `command` is how to repeat it, by default how we were run."""
+        self._begin_sweep(name, command or shlex.join(sys.orig_argv))
 
     @patiently
     def log_trial(self, record: Record, folder: TrialFolder) -> None:
@@ -62,44 +65,42 @@ class Store:
         if parent is None:
             raise TrackingError(f"sweep {record.plan.sweep} has no run in MLflow yet")
         trial = TrialRun(record)
-        existing = self._search(f"tags.`{TRIAL_ID}` = '{record.plan.trial_id}'")
-        run = next(existing, None)
+        run = next(self._tagged({KIND: "trial", TRIAL_ID: record.plan.trial_id}), None)
         if run is not None and run.info.status != "RUNNING":
             return
         if run is None:
             run = self._client.create_run(
                 self._writable_experiment(),
-                start_time=round(record.started_at * 1000),
+                start_time=_milliseconds(record.started_at),
                 tags={PARENT: parent, **trial.tags()},
                 run_name=record.plan.label,
             )
         run_id = run.info.run_id
-        self._client.log_batch(run_id, metrics=trial.metrics(), params=trial.params())
+        # By itself MLflow asks the environment whether to wait.
+        self._client.log_batch(run_id, metrics=trial.metrics(), params=trial.params(), synchronous=True)
         self._client.log_artifact(run_id, str(folder.record))
-        self._log_child_output(run_id, folder)
+        if folder.log.exists():
+            with capped(folder.log) as text:
+                self._client.log_artifact(run_id, str(text))
         # The status comes last: a run that is still RUNNING is one that was not written whole.
-        self._client.set_terminated(run_id, trial.run_status(), end_time=round(record.ended_at * 1000))
+        self._client.set_terminated(run_id, trial.run_status(), end_time=_milliseconds(record.ended_at))
 
+    @patiently
     def import_records(self, sweep: SweepFolder) -> int:
         """Log every record of the sweep's folder that the store lacks; their number."""
-        if self._find_sweep(sweep.name) is None:
-            self.begin_sweep(sweep.name)
-        known = {
+        whole = {
             run.data.tags.get(TRIAL_ID)
-            for run in self._search(f"tags.`{SWEEP}` = '{sweep.name}' and tags.`{KIND}` = 'trial'")
+            for run in self._tagged({KIND: "trial", SWEEP: sweep.name})
             if run.info.status != "RUNNING"
         }
-        imported = 0
-        for folder in sweep.trials():
-            try:
-                record = read_json(Record, folder.record)
-            except RecordError as error:
-                log.warning("not imported: %s", error)
-                continue
-            if record.plan.trial_id not in known:
-                self.log_trial(record, folder)
-                imported += 1
-        return imported
+        found = list(_readable_records(sweep))
+        if found and self._find_sweep(sweep.name) is None:
+            started_at = min(record.started_at for record, _ in found)
+            self._begin_sweep(sweep.name, shlex.join(sys.orig_argv), started_at)
+        lacking = [(record, folder) for record, folder in found if record.plan.trial_id not in whole]
+        for record, folder in lacking:
+            self.log_trial(record, folder)
+        return len(lacking)
 
     @patiently
     def end_sweep(self, name: str, status: SweepStatus) -> None:
@@ -108,21 +109,21 @@ class Store:
         if run_id is not None:
             self._client.set_terminated(run_id, status)
 
+    @patiently
     def rows(self, sweep: str) -> list[Row]:
         """Rows of `latest`, of a sweep by name, or of `all`, by start of the sweep, then by index.
 
         Raises:
-            TrackingError: nothing there; the message names the sweeps that are.
+            TrackingError: nothing there; the message names what is.
         """
         if sweep == "latest":
-            latest = self.latest_sweep()
+            latest = next(self._sweep_names(), None)
             if latest is None:
                 raise TrackingError(self._nothing_here())
             sweep = latest
-        condition = f"tags.`{KIND}` = 'trial'"
-        if sweep != "all":
-            condition += f" and tags.`{SWEEP}` = '{_quotable(sweep)}'"
-        rows = [row for run in self._search(condition) if (row := _row_of(run)) is not None]
+        tags = {KIND: "trial"} if sweep == "all" else {KIND: "trial", SWEEP: sweep}
+        found = [row for run in self._tagged(tags) if (row := _row_of(run)) is not None]
+        rows = {row.trial_id: row for row in found}.values()
         if not rows:
             raise TrackingError(self._nothing_here() if sweep == "all" else self._no_such_sweep(sweep))
         first_start: dict[str, float] = {}
@@ -130,20 +131,31 @@ class Store:
             first_start[row.sweep] = min(row.started_at, first_start.get(row.sweep, row.started_at))
         return sorted(rows, key=lambda row: (first_start[row.sweep], row.sweep, row.index))
 
+    @patiently
     def latest_sweep(self) -> str | None:
         """Name of the sweep that started last."""
         return next(self._sweep_names(), None)
 
     def ui_command(self) -> str:
-        """What opens MLflow's pages on this store."""
-        if is_server(self._uri):
-            return f"open {redacted(self._uri)} in a browser"
-        return f"mlflow ui --workers 1 --backend-store-uri {shlex.quote(redacted(self._uri))}"
+        """What opens MLflow's pages on this store: a shell command, or a server's address."""
+        if is_server(self.uri):
+            return redacted(self.uri)
+        return f"mlflow ui --workers 1 --backend-store-uri {shlex.quote(redacted(self.uri))}"
+
+    def _begin_sweep(self, name: str, command: str, started_at: float | None = None) -> None:
+        if self._find_sweep(name) is not None:
+            return
+        run = self._client.create_run(
+            self._writable_experiment(),
+            start_time=None if started_at is None else _milliseconds(started_at),
+            tags={KIND: "sweep", SWEEP: name, "dmad.command": redacted(command)[: TAG_LIMIT - 1]},
+            run_name=name,
+        )
+        self._sweep_runs[name] = run.info.run_id
 
     def _find_sweep(self, name: str) -> str | None:
         if name not in self._sweep_runs:
-            condition = f"tags.`{SWEEP}` = '{_quotable(name)}' and tags.`{KIND}` = 'sweep'"
-            run = next(self._search(condition), None)
+            run = next(self._tagged({KIND: "sweep", SWEEP: name}), None)
             if run is None:
                 return None
             self._sweep_runs[name] = run.info.run_id
@@ -151,23 +163,27 @@ class Store:
 
     def _sweep_names(self) -> Iterator[str]:
         """Names of all sweeps, the latest first."""
-        for run in self._search(f"tags.`{KIND}` = 'sweep'"):
-            yield run.data.tags[SWEEP]
+        for run in self._tagged({KIND: "sweep"}):
+            if SWEEP in run.data.tags:
+                yield run.data.tags[SWEEP]
 
-    @patiently
-    def _page(self, experiment_id: str, condition: str, token: str | None) -> tuple[list["Run"], str | None]:
-        page = self._client.search_runs(
-            [experiment_id], condition, max_results=PAGE, order_by=["start_time DESC"], page_token=token
-        )
-        return list(page), page.token
+    def _tagged(self, tags: dict[str, str]) -> Iterator["Run"]:
+        """Runs with all of these tags. MLflow's filters cannot express every value, so they only narrow."""
+        clauses = [f"tags.`{name}` = {quoted}" for name, value in tags.items() if (quoted := _quoted(value))]
+        for run in self._search(" and ".join(clauses)):
+            if tags.items() <= run.data.tags.items():
+                yield run
 
     def _search(self, condition: str) -> Iterator["Run"]:
         """All runs of the experiment that match, the latest first; none when there is no experiment."""
         experiment_id = self._known_experiment()
         token: str | None = None
         while experiment_id is not None:
-            runs, token = self._page(experiment_id, condition, token)
-            yield from runs
+            page = self._client.search_runs(
+                [experiment_id], condition, max_results=PAGE, order_by=["start_time DESC"], page_token=token
+            )
+            yield from page
+            token = page.token
             if not token:
                 return
 
@@ -187,7 +203,7 @@ class Store:
         known = self._known_experiment()
         if known is not None:
             return known
-        location = None if is_server(self._uri) else self._outputs.artifacts.absolute().as_uri()
+        location = None if is_server(self.uri) else self._outputs.artifacts.absolute().as_uri()
         try:
             self._experiment_id = self._client.create_experiment(self._experiment, artifact_location=location)
         except Exception:
@@ -197,23 +213,17 @@ class Store:
         assert self._experiment_id is not None
         return self._experiment_id
 
-    def _log_child_output(self, run_id: str, folder: TrialFolder) -> None:
-        try:
-            size = folder.log.stat().st_size
-        except FileNotFoundError:
-            return
-        if size <= LOG_TAIL_BYTES:
-            self._client.log_artifact(run_id, str(folder.log))
-            return
-        with tempfile.TemporaryDirectory() as temporary, folder.log.open("rb") as whole:
-            whole.seek(size - LOG_TAIL_BYTES)
-            tail = Path(temporary) / folder.log.name
-            tail.write_bytes(f"… the last of {size} bytes\n".encode() + whole.read())
-            self._client.log_artifact(run_id, str(tail))
-
     def _nothing_here(self) -> str:
+        where = redacted(self.uri)
+        if self._known_experiment() is None:
+            others = [e.name for e in self._client.search_experiments() if e.name != "Default"]
+            if others:
+                return (
+                    f"tracking.experiment={self._experiment}: {where} holds no such experiment; "
+                    f"choose one of {', '.join(_likely(self._experiment, others))}"
+                )
         return (
-            f"no sweep in experiment {self._experiment!r} of {redacted(self._uri)}; "
+            f"no sweep in experiment {self._experiment!r} of {where}; "
             "run one with: python -m dmad_sweep -m batch=1,2,4"
         )
 
@@ -223,13 +233,25 @@ class Store:
             return f"sweep {name} has no trial in MLflow yet"
         if not names:
             return self._nothing_here()
-        close = get_close_matches(name, names, 3) or names[:5]
-        return f"report.sweep={name}: there is no such sweep; choose one of {', '.join(close)}"
+        return f"report.sweep={name}: there is no such sweep; choose one of {', '.join(_likely(name, names))}"
 
 
-def _quotable(value: str) -> str:
-    """MLflow's filters know no escape; a name that holds their quote can match nothing of ours."""
-    return re.sub(r"['\"`\\]", "_", value)
+def _likely(name: str, names: list[str]) -> list[str]:
+    """Names that `name` may have meant, else the first five."""
+    return get_close_matches(name, names, 3) or names[:5]
+
+
+def _quoted(value: str) -> str | None:
+    """As a literal of MLflow's filters, which know no escape; None when it cannot be one."""
+    return next((f"{quote}{value}{quote}" for quote in "'\"" if quote not in value), None)
+
+
+def _readable_records(sweep: SweepFolder) -> Iterator[tuple[Record, TrialFolder]]:
+    for folder in sweep.trials():
+        try:
+            yield read_json(Record, folder.record), folder
+        except RecordError as error:
+            log.warning("not imported: %s", error)
 
 
 def _row_of(run: "Run") -> Row | None:
@@ -241,3 +263,8 @@ def _row_of(run: "Run") -> Row | None:
     except RecordError as error:
         log.warning("left out: %s", error)
         return None
+
+
+def _milliseconds(at: float) -> int:
+    """Unix time as MLflow counts it."""
+    return round(at * 1000)

@@ -43,7 +43,10 @@ class TrialRun:
         return [Param(key, str(value)) for key, value in params_of(self._row).items()]
 
     def metrics(self) -> list["Metric"]:
-        """Headline metrics, and a point per cycle (warm-up cycles included) of turn times and peaks."""
+        """Headline metrics, and a point per cycle of turn times and peaks.
+
+        The step of a point is its cycle; those up to the tag `dmad.warmup_cycles` are warm-up.
+        """
         from mlflow.entities import Metric
 
         at = round(self._record.ended_at * 1000)
@@ -68,6 +71,7 @@ class TrialRun:
             "dmad.device": record.plan.device.name,
             "dmad.pid": record.ending.pid,
             "dmad.commit": _commit(record),
+            "dmad.warmup_cycles": record.plan.schedule.warmup_cycles,
             "dmad.stage": row.died_stage,
             "dmad.cycle": row.died_cycle,
             ROW: _compact(row),

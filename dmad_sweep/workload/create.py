@@ -1,13 +1,21 @@
 """From a plan to its workload."""
 
+from collections.abc import Callable
+
 import torch
 
 from dmad_sweep.records.plan import Plan
 from dmad_sweep.workload.protocol import Span, Workload
 from dmad_sweep.workload.recipes.baseline import Baseline
 from dmad_sweep.workload.recipes.dmd2 import Dmd2
+from dmad_sweep.workload.recipes.fastgen import FastGen
+from dmad_sweep.workload.recipes.sft import Sft
 
-RECIPES = {"dmd2": Dmd2}
+RECIPES: dict[str, Callable[[Plan, torch.device, Span], Workload]] = {
+    "dmd2": Dmd2,
+    "fastgen": FastGen,
+    "sft": Sft,
+}
 
 
 def create_workload(plan: Plan, device: torch.device, span: Span) -> Workload:

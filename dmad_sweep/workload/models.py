@@ -106,7 +106,7 @@ def build_unet(model: Model, dtype: torch.dtype, device: torch.device, seed: int
     """
     if model.pretrained is not None:
         return _from_folder(UNet2DConditionModel, model.pretrained, "unet", dtype, device)
-    with _placement(dtype, device, seed):
+    with placement(dtype, device, seed):
         return UNet2DConditionModel(**ARCHITECTURES[model.name].unet)
 
 
@@ -114,7 +114,7 @@ def build_vae(model: Model, device: torch.device, seed: int) -> AutoencoderKL:
     """The VAE in float32 (SDXL's overflows in float16), random or from `model.pretrained`/vae."""
     if model.pretrained is not None:
         return _from_folder(AutoencoderKL, model.pretrained, "vae", torch.float32, device)
-    with _placement(torch.float32, device, seed):
+    with placement(torch.float32, device, seed):
         return AutoencoderKL(**ARCHITECTURES[model.name].vae)
 
 
@@ -149,7 +149,7 @@ def _from_folder(kind: Any, folder: str, subfolder: str, dtype: torch.dtype, dev
 
 
 @contextmanager
-def _placement(dtype: torch.dtype, device: torch.device, seed: int) -> Iterator[None]:
+def placement(dtype: torch.dtype, device: torch.device, seed: int) -> Iterator[None]:
     """Parameters made inside are born on `device` as `dtype`, from `seed`."""
     before = torch.get_default_dtype()
     torch.manual_seed(seed)

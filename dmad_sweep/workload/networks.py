@@ -1,11 +1,16 @@
 """Networks and samples of a plan, as every built-in recipe needs them."""
 
 import torch
+from torch import nn
 
 from dmad_sweep.records.plan import Plan
 from dmad_sweep.records.result import Observed
+from dmad_sweep.workload.attention import allow_kernels, require_possible
+from dmad_sweep.workload.discriminator import DiscriminatorHead, feature_size
+from dmad_sweep.workload.ema import WeightAverage
 from dmad_sweep.workload.images import CachedLatents
-from dmad_sweep.workload.models import ARCHITECTURES, POOLED_WIDTH, TEXT_TOKENS, build_unet
+from dmad_sweep.workload.models import ARCHITECTURES, POOLED_WIDTH, TEXT_TOKENS, build_unet, placement
+from dmad_sweep.workload.optimization import Trainer
 from dmad_sweep.workload.precision import Regime
 from dmad_sweep.workload.samples import LatentSource, SampleList, Samples, SyntheticLatents
 from dmad_sweep.workload.score import ScoreNetwork
@@ -19,24 +24,55 @@ class NetworkFactory:
         self.regime = Regime(plan.precision, device)
         self.pixels_per_latent = ARCHITECTURES[plan.model.name].vae_factor
 
-    def frozen(self) -> ScoreNetwork:
-        """In the compute type, without gradients: the teacher, and the student of the baseline."""
-        network = self._build(self.regime.frozen)
+    def prepare(self) -> None:
+        """Settings that hold for the whole process. Raises UnsupportedError."""
+        require_possible(self._plan.attention, self._plan.precision)
+        self.regime.apply_globally()
+        allow_kernels(self._plan.attention)
+
+    def frozen(self, name: str) -> ScoreNetwork:
+        """In the compute type, its weights without gradients."""
+        network = self._build(self.regime.frozen, name)
         network.train_weights(False)
         network.unet.eval()
         return network
 
     def trained(self, name: str) -> ScoreNetwork:
-        """In the type of trained weights; checkpointed when the plan names it."""
-        network = self._build(self.regime.weights)
+        """In the type of trained weights."""
+        network = self._build(self.regime.weights, name)
         network.unet.train()
-        if name in self._plan.checkpointing.networks:
-            network.unet.enable_gradient_checkpointing()
         return network
 
-    def _build(self, dtype: torch.dtype) -> ScoreNetwork:
+    def trainer(self, modules: list[nn.Module], *, clipped: bool = True) -> Trainer:
+        """An optimizer as the plan wants it."""
+        return Trainer(
+            modules,
+            self._plan.optimizer,
+            self.regime,
+            micro_steps=self._plan.accumulation.steps,
+            max_grad_norm=self._plan.recipe.max_grad_norm if clipped else None,
+        )
+
+    def average(self, network: ScoreNetwork) -> WeightAverage | None:
+        """The moving average of a network's weights, where the plan wants one."""
+        return None if self._plan.ema.name == "none" else WeightAverage(network.unet, self._plan.ema)
+
+    def head(self, features_of: ScoreNetwork) -> DiscriminatorHead:
+        """A discriminator head for a network's mid-block features at the plan's resolution."""
+        config = features_of.unet.config
+        height, width = (
+            feature_size(side // self.pixels_per_latent, len(config.block_out_channels) - 1)
+            for side in (self._plan.resolution.height, self._plan.resolution.width)
+        )
+        with placement(self.regime.weights, self._device, self._plan.data.seed):
+            return DiscriminatorHead(config.block_out_channels[-1], height, width)
+
+    def _build(self, dtype: torch.dtype, name: str) -> ScoreNetwork:
         unet = build_unet(self._plan.model, dtype, self._device, self._plan.data.seed)
-        return ScoreNetwork(unet, self.regime, self.pixels_per_latent)
+        network = ScoreNetwork(unet, self.regime, self.pixels_per_latent)
+        if name in self._plan.checkpointing.networks:
+            network.checkpoint_blocks()
+        return network
 
 
 class Feed:
@@ -70,15 +106,22 @@ class Feed:
         return samples
 
 
-def observe(student: ScoreNetwork, factory: NetworkFactory, optimizer_steps: dict[str, int]) -> Observed:
-    """What went into the student last."""
+def observe(
+    student: ScoreNetwork,
+    factory: NetworkFactory,
+    networks: dict[str, ScoreNetwork],
+    trainers: dict[str, Trainer],
+) -> Observed:
+    """What went into the student last, and what networks and optimizers really did."""
     shape = student.last_input_shape
-    if shape is None:
-        return Observed(optimizer_steps=optimizer_steps)
+    pixels = factory.pixels_per_latent
     return Observed(
-        micro_batch=shape[0],
-        height=shape[2] * factory.pixels_per_latent,
-        width=shape[3] * factory.pixels_per_latent,
+        micro_batch=shape[0] if shape else None,
+        height=shape[2] * pixels if shape else None,
+        width=shape[3] * pixels if shape else None,
         latent_shape=shape,
-        optimizer_steps=optimizer_steps,
+        optimizer_steps={name: trainer.steps for name, trainer in trainers.items()},
+        optimizer_states={name: trainer.has_states() for name, trainer in trainers.items()},
+        recomputations={name: network.recomputations for name, network in networks.items()},
+        attention=student.attention,
     )

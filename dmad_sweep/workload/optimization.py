@@ -1,27 +1,36 @@
 """Trained parameters with their optimizer: losses accumulate, and at the boundary one step is made."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from dmad_sweep.records.settings import Recipe
+from dmad_sweep.errors import UnsupportedError
+from dmad_sweep.records.settings import Optimizer
 from dmad_sweep.workload.precision import Regime
 
 
 class Trainer:
-    """AdamW over some modules' parameters, with gradient accumulation, clipping and loss scaling."""
+    """An optimizer over some modules' trained parameters, with accumulation, clipping and loss scaling.
+
+    `max_grad_norm` None leaves gradients unclipped.
+    """
 
     def __init__(
-        self, modules: Iterable[nn.Module], recipe: Recipe, regime: Regime, micro_steps: int
+        self,
+        modules: Iterable[nn.Module],
+        settings: Optimizer,
+        regime: Regime,
+        *,
+        micro_steps: int,
+        max_grad_norm: float | None,
     ) -> None:
-        self._parameters = [parameter for module in modules for parameter in module.parameters()]
-        self._optimizer = torch.optim.AdamW(
-            self._parameters, lr=recipe.learning_rate, weight_decay=recipe.weight_decay
-        )
+        self._parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
+        self._optimizer = build_optimizer(self._parameters, settings)
         self._scaler = regime.scaler()
         self._micro_steps = micro_steps
-        self._max_grad_norm = recipe.max_grad_norm
+        self._max_grad_norm = max_grad_norm
         self.steps = 0
         """Optimizer steps that were really made: the scaler leaves one out when gradients overflow."""
         self._optimizer.register_step_post_hook(self._count)
@@ -32,11 +41,45 @@ class Trainer:
 
     def step(self) -> None:
         """The boundary: unscale, clip, step, free the gradients."""
-        self._scaler.unscale_(self._optimizer)
-        nn.utils.clip_grad_norm_(self._parameters, self._max_grad_norm)
+        if self._max_grad_norm is not None:
+            self._scaler.unscale_(self._optimizer)
+            nn.utils.clip_grad_norm_(self._parameters, self._max_grad_norm)
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
 
+    def has_states(self) -> bool:
+        """Whether every parameter has optimizer state; a skipped step leaves it empty (composer#3226)."""
+        return all(parameter in self._optimizer.state for parameter in self._parameters)
+
     def _count(self, *_: object) -> None:
         self.steps += 1
+
+
+def build_optimizer(parameters: list[nn.Parameter], settings: Optimizer) -> torch.optim.Optimizer:
+    """Raises UnsupportedError where the optimizer's package or device is missing."""
+    rates: dict[str, Any] = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay}
+    match settings.name:
+        case "adamw":
+            return torch.optim.AdamW(parameters, **rates)
+        case "adamw_fused":
+            return torch.optim.AdamW(parameters, **rates, fused=True)
+        case "adafactor":
+            return torch.optim.Adafactor(parameters, **rates)
+        case "sgd":
+            return torch.optim.SGD(parameters, **rates)
+        case _:
+            return _eight_bit_adamw(parameters, rates)
+
+
+def _eight_bit_adamw(parameters: list[nn.Parameter], rates: dict[str, Any]) -> torch.optim.Optimizer:
+    if parameters[0].device.type != "cuda":
+        raise UnsupportedError("optimizer=adamw_8bit needs a CUDA device")
+    try:
+        from bitsandbytes.optim import AdamW8bit
+    except ImportError as error:
+        raise UnsupportedError(
+            f"optimizer=adamw_8bit needs the package bitsandbytes ({error}); pip install bitsandbytes"
+        ) from None
+    optimizer: torch.optim.Optimizer = AdamW8bit(parameters, **rates)
+    return optimizer

@@ -22,12 +22,13 @@ class Regime:
             getattr(torch, precision.autocast) if precision.autocast else None
         )
         self._scale_gradients = precision.grad_scaler
+        self._tf32 = precision.tf32
         self._device = device
 
     def apply_globally(self) -> None:
-        """float32 means float32: TF32 stays off in matrix products and convolutions."""
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
+        """float32 means float32: TF32 is off in matrix products and convolutions unless asked for."""
+        torch.backends.cuda.matmul.allow_tf32 = self._tf32
+        torch.backends.cudnn.allow_tf32 = self._tf32
 
     def autocast(self) -> AbstractContextManager[object]:
         if self._autocast is None:

@@ -8,6 +8,7 @@ from diffusers import UNet2DConditionModel
 from torch import Tensor, nn
 
 from dmad_sweep.records.result import NetworkSize
+from dmad_sweep.workload.attention import kernels_in_graph
 from dmad_sweep.workload.precision import Regime
 
 
@@ -53,12 +54,36 @@ class ScoreNetwork:
     def __init__(self, unet: UNet2DConditionModel, regime: Regime, pixels_per_latent: int) -> None:
         self.unet = unet
         self.last_input_shape: list[int] | None = None
+        self.attention: list[str] | None = None
+        """Attention kernels of the first forward with gradients."""
+        self.recomputations = 0
+        """Forwards of the first block inside a backward: checkpointing at work."""
         self._regime = regime
         self._pixels_per_latent = pixels_per_latent
 
     def predict_noise(self, noisy: Tensor, timestep: Tensor, condition: Condition) -> Tensor:
         """Noise (B, C, h, w) in float32 for latents of the same shape at `timestep` (B,)."""
-        return self._forward(noisy, timestep, condition).float()
+        predicted = self._forward(noisy, timestep, condition).float()
+        if self.attention is None and predicted.requires_grad:
+            self.attention = kernels_in_graph(predicted)
+        return predicted
+
+    def predict_noise_with_features(
+        self, noisy: Tensor, timestep: Tensor, condition: Condition
+    ) -> tuple[Tensor, Tensor]:
+        """Noise as `predict_noise`, and mid-block features as `features`, from one whole forward."""
+        seen: list[Tensor] = []
+        hook = self.unet.mid_block.register_forward_hook(lambda module, inputs, output: seen.append(output))
+        try:
+            predicted = self.predict_noise(noisy, timestep, condition)
+        finally:
+            hook.remove()
+        return predicted, seen[0].float()
+
+    def checkpoint_blocks(self) -> None:
+        """Recompute blocks in backward, and count it: a flag alone proves nothing (diffusers#9850)."""
+        self.unet.enable_gradient_checkpointing()
+        self.unet.down_blocks[0].resnets[0].register_forward_pre_hook(self._count_recomputation)
 
     def features(self, noisy: Tensor, timestep: Tensor, condition: Condition) -> Tensor:
         """Mid-block features (B, C', h', w') in float32. The decoder does not run, as in DMD2.
@@ -82,6 +107,10 @@ class ScoreNetwork:
     def train_weights(self, on: bool) -> None:
         """Let gradients reach the weights, or pass through them only."""
         self.unet.requires_grad_(on)
+
+    def _count_recomputation(self, *_: object) -> None:
+        if torch._C._current_graph_task_id() != -1:  # the autograd engine is running
+            self.recomputations += 1
 
     def size(self) -> NetworkSize:
         return size_of(self.unet)

@@ -8,8 +8,8 @@ from factories import CARD, make_failed, make_gpu_plan, make_killed, make_oom, m
 from dmad_sweep.records.codec import from_json, to_json
 from dmad_sweep.records.metrics import METRICS, metrics_of, params_of
 from dmad_sweep.records.record import Record
-from dmad_sweep.records.row import Row, Spread, row_of
-from dmad_sweep.records.settings import Accumulation, Recipe
+from dmad_sweep.records.row import Row, Spread, iteration_s, row_of
+from dmad_sweep.records.settings import Accumulation, Checkpointing, Recipe
 from dmad_sweep.units import GIB
 
 
@@ -19,6 +19,28 @@ def test_iteration_time_of_dmd2_is_a_fake_score_turn_and_a_kth_of_a_student_turn
     assert row.iteration_s is not None
     assert row.iteration_s.median == pytest.approx(0.320 + 0.3 / 5)
     assert row.iteration_s.high == pytest.approx(0.320 + 0.33 / 5)
+
+
+def test_iteration_time_of_the_other_recipes() -> None:
+    k5 = {"student": [0.5], "fake_score": [0.25]}
+    assert iteration_s("fastgen", "train", 5, k5) == Spread(median=0.3, low=0.3, high=0.3)
+    assert iteration_s("sft", "train", 5, {"student": [0.5]}) == Spread(median=0.5, low=0.5, high=0.5)
+    assert iteration_s("dmd2", "inference", 5, {"inference": [0.1]}) == Spread(median=0.1, low=0.1, high=0.1)
+    assert iteration_s("dmd2", "train", 5, {"student": [0.5]}) is None
+
+
+def test_a_setting_that_did_not_happen_is_remarked() -> None:
+    record = make_record(make_gpu_plan(checkpointing=Checkpointing("all", ["student", "teacher"])))
+    assert record.result is not None
+    for observed, remarks in (
+        ({"recomputations": {"student": 2, "teacher": 0}, "optimizer_states": {"student": True}}, []),
+        (
+            {"recomputations": {"student": 0, "teacher": 0}, "optimizer_states": {"student": False}},
+            ["no_optimizer_state", "not_checkpointed"],
+        ),
+    ):
+        changed = replace(record.result, observed=replace(record.result.observed, **observed))
+        assert row_of(replace(record, result=changed)).remarks == remarks
 
 
 def test_images_per_second_counts_the_effective_batch_and_the_waiting() -> None:
@@ -94,6 +116,9 @@ def test_params_are_the_combination() -> None:
         "resolution": "768",
         "precision": "bf16",
         "checkpointing": "none",
+        "attention": "auto",
+        "optimizer": "adamw",
+        "ema": "none",
         "accumulation": 1,
         "effective_batch": 2,
         "model": "sd15",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dmad_sweep.records.plan import Plan
-from dmad_sweep.records.settings import Accumulation, Batch, Checkpointing, Recipe, Resolution
+from dmad_sweep.records.settings import Accumulation, Batch, Checkpointing, Optimizer, Recipe, Resolution
 from dmad_sweep.workload.recipes.dmd2 import Dmd2
 from plans import BF16, FP16, FP32, make_plan
 
@@ -35,7 +35,7 @@ def gradients_of_turn(plan: Plan, turn: str, *, parted: bool = False) -> list[Te
     workload = loaded(plan)
     if parted:
         part_from_teacher(workload)
-    trainer = workload._student_trainer if turn == "student" else workload._fake_score_trainer
+    trainer = workload.trainers[turn]
     network = workload.student if turn == "student" else workload.fake_score
     trainer.step = lambda: None  # type: ignore[method-assign]
     workload.fetch(1, turn)
@@ -50,7 +50,7 @@ def difference(first: list[Tensor], second: list[Tensor]) -> float:
 
 
 def test_turns_train_what_they_should_and_nothing_else() -> None:
-    workload = loaded(make_plan(recipe=Recipe(learning_rate=1e-3)))
+    workload = loaded(make_plan(optimizer=Optimizer(learning_rate=1e-3)))
     networks = {
         "teacher": workload.teacher.unet,
         "student": workload.student.unet,

@@ -6,13 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dmad_sweep.records.settings import Batch, Recipe
+from dmad_sweep.records.settings import Batch, Optimizer, Recipe
 from dmad_sweep.workload.recipes.dmd2 import Dmd2
 from dmad_sweep.workload.samples import Samples
 from dmad_sweep.workload.score import Condition
 from plans import make_plan
 
 BATCH, TEACHER_STEPS, CYCLES, STUDENT_EVERY = 16, 500, 300, 2
+LEARNING_RATE = 1e-3
 
 
 class TwoModes:
@@ -62,14 +63,18 @@ def test_a_few_hundred_steps_move_the_student_to_the_data() -> None:
     torch.manual_seed(0)
     recipe = Recipe(
         student_timestep=399,
-        learning_rate=1e-3,
-        weight_decay=0.0,
         guidance_scale=1.0,
         gan_weight=0.3,
         discriminator_weight=0.5,
     )
     workload = Dmd2(
-        make_plan(batch=Batch(BATCH), recipe=recipe), torch.device("cpu"), lambda _: nullcontext()
+        make_plan(
+            batch=Batch(BATCH),
+            recipe=recipe,
+            optimizer=Optimizer(learning_rate=LEARNING_RATE, weight_decay=0.0),
+        ),
+        torch.device("cpu"),
+        lambda _: nullcontext(),
     )
     workload.load()
     data = TwoModes(seed=1)
@@ -79,8 +84,8 @@ def test_a_few_hundred_steps_move_the_student_to_the_data() -> None:
     workload._feed = data  # type: ignore[assignment]
     before, _ = distance_to_data(workload)
     for cycle in range(1, CYCLES + 1):
-        for trainer in (workload._student_trainer, workload._fake_score_trainer):
-            trainer._optimizer.param_groups[0]["lr"] = recipe.learning_rate * (1 - (cycle - 1) / CYCLES)
+        for trainer in workload.trainers.values():
+            trainer._optimizer.param_groups[0]["lr"] = LEARNING_RATE * (1 - (cycle - 1) / CYCLES)
         for turn in workload.turns if cycle % STUDENT_EVERY == 0 else ("fake_score",):
             workload.fetch(cycle, turn)
             workload.run(cycle, turn)

@@ -19,8 +19,8 @@ class Baseline:
         self._factory = NetworkFactory(plan, device)
 
     def load(self) -> None:
-        self._factory.regime.apply_globally()
-        self.student = self._factory.frozen()
+        self._factory.prepare()
+        self.student = self._factory.frozen("student")
         self._feed = Feed(self._plan, self.student, self._device)
 
     def fetch(self, cycle: int, turn: str) -> None:
@@ -40,4 +40,4 @@ class Baseline:
         return {"student": self.student.size()}
 
     def observed(self) -> Observed:
-        return observe(self.student, self._factory, {})
+        return observe(self.student, self._factory, {"student": self.student}, {})

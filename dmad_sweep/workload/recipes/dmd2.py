@@ -5,103 +5,48 @@ one difference that is on purpose: DMD2 runs its gradient-free forwards of stude
 float32 outside autocast; here every forward runs in the regime under test.
 """
 
-from collections.abc import Iterator
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from dmad_sweep.records.plan import Plan
-from dmad_sweep.records.result import NetworkSize, Observed
-from dmad_sweep.workload.diffusion import TIMESTEPS, NoiseSchedule
-from dmad_sweep.workload.discriminator import DiscriminatorHead, feature_size
+from dmad_sweep.workload.diffusion import TIMESTEPS
 from dmad_sweep.workload.draws import Draws
-from dmad_sweep.workload.networks import Feed, NetworkFactory, observe
 from dmad_sweep.workload.optimization import Trainer
-from dmad_sweep.workload.protocol import Span
-from dmad_sweep.workload.samples import Samples
-from dmad_sweep.workload.score import Condition, join, size_of
-
-DM_TIMESTEPS = (int(0.02 * TIMESTEPS), int(0.98 * TIMESTEPS) + 1)
-"""Timesteps at which the two scores are compared (min_step_percent, max_step_percent of DMD2)."""
+from dmad_sweep.workload.recipes.distillation import DM_TIMESTEPS, Distillation, gradients_through_weights
+from dmad_sweep.workload.score import Condition, join
 
 
-class Dmd2:
-    """One-step student, its fake score, the frozen teacher and the discriminator head."""
+class Dmd2(Distillation):
+    """The fake score is denoiser and discriminator in one; its three graphs are back-propagated together."""
 
-    turns = ("student", "fake_score")
-
-    def __init__(self, plan: Plan, device: torch.device, span: Span) -> None:
-        self._plan, self._recipe, self._device, self._span = plan, plan.recipe, device, span
-        self._factory = NetworkFactory(plan, device)
-
-    def load(self) -> None:
-        plan, factory = self._plan, self._factory
-        factory.regime.apply_globally()
-        self.teacher = factory.frozen()
-        self.student = factory.trained("student")
-        self.fake_score = factory.trained("fake_score")
-        self.head = self._build_head()
-        self._schedule = NoiseSchedule(self._device)
-        micro_steps = plan.accumulation.steps
-        self._student_trainer = Trainer([self.student.unet], self._recipe, factory.regime, micro_steps)
-        self._fake_score_trainer = Trainer(
-            [self.fake_score.unet, self.head], self._recipe, factory.regime, micro_steps
-        )
-        self._feed = Feed(plan, self.student, self._device)
-
-    def fetch(self, cycle: int, turn: str) -> None:
-        self._samples = self._feed.next()
-
-    def run(self, cycle: int, turn: str) -> None:
-        draws = Draws(self._device, self._plan.data.seed, cycle, self.turns.index(turn))
-        if turn == "student":
-            self._student_turn(draws)
-        else:
-            self._fake_score_turn(draws)
-
-    def sizes(self) -> dict[str, NetworkSize]:
+    def _build_trainers(self) -> dict[str, Trainer]:
         return {
-            "teacher": self.teacher.size(),
-            "student": self.student.size(),
-            "fake_score": self.fake_score.size(),
-            "discriminator": size_of(self.head),
+            "student": self._factory.trainer([self.student.unet]),
+            "fake_score": self._factory.trainer([self.fake_score.unet, self.head]),
         }
-
-    def observed(self) -> Observed:
-        steps = {"student": self._student_trainer.steps, "fake_score": self._fake_score_trainer.steps}
-        return observe(self.student, self._factory, steps)
-
-    def generate(self, noise: Tensor, condition: Condition) -> Tensor:
-        """The one-step student: clean latents (B, C, h, w) from noise of the same shape, float32."""
-        timestep = torch.full((len(noise),), self._recipe.student_timestep, device=self._device)
-        predicted = self.student.predict_noise(noise, timestep, condition)
-        return self._schedule.clean_from_noise(noise, predicted, timestep)
 
     def _student_turn(self, draws: Draws) -> None:
         recipe, count, latents = self._recipe, len(self._samples.latents), self._samples.latents
         noise, dm_noise, gan_noise = (draws.noise_like(latents) for _ in range(3))
         dm_timestep = draws.timesteps(count, *DM_TIMESTEPS)
         gan_timestep = draws.timesteps(count, 0, recipe.gan_max_timestep)
-        self.fake_score.train_weights(False)
-        self.head.requires_grad_(False)
+        gradients_through_weights([self.fake_score.unet, self.head], False)
         for part, samples in self._micro_batches():
             condition = samples.condition
             with self._span("student.forward"):
                 generated = self.generate(noise[part], condition)
             with self._span("scores.forward"), torch.no_grad():
-                direction = self._matching_direction(generated, dm_noise[part], dm_timestep[part], condition)
+                direction = self._direction(generated, dm_noise[part], dm_timestep[part], condition)
             with self._span("gan.forward"):
                 matching = 0.5 * F.mse_loss(generated, generated.detach() - direction)
                 realness = self._realness(generated, gan_noise[part], gan_timestep[part], condition)
                 loss = matching + recipe.gan_weight * F.softplus(-realness).mean()
             with self._span("student.backward"):
-                self._student_trainer.backward(loss)
+                self.trainers["student"].backward(loss)
             del generated, direction, matching, realness, loss
-        self.fake_score.train_weights(True)
-        self.head.requires_grad_(True)
+        gradients_through_weights([self.fake_score.unet, self.head], True)
         with self._span("student.optimizer"):
-            self._student_trainer.step()
+            self.trainers["student"].step()
 
     def _fake_score_turn(self, draws: Draws) -> None:
         recipe, count, latents = self._recipe, len(self._samples.latents), self._samples.latents
@@ -121,56 +66,21 @@ class Dmd2:
                 telling_apart = F.softplus(fake).mean() + F.softplus(-real).mean()
                 loss = denoising + recipe.discriminator_weight * telling_apart
             with self._span("fake_score.backward"):
-                self._fake_score_trainer.backward(loss)
+                self.trainers["fake_score"].backward(loss)
             del generated, noisy, denoising, real, fake, telling_apart, loss
         with self._span("fake_score.optimizer"):
-            self._fake_score_trainer.step()
+            self.trainers["fake_score"].step()
 
-    def _micro_batches(self) -> Iterator[tuple[slice, Samples]]:
-        size = self._plan.batch.size
-        for start in range(0, len(self._samples.latents), size):
-            part = slice(start, start + size)
-            yield part, self._samples[part]
-
-    def _matching_direction(
-        self, generated: Tensor, noise: Tensor, timestep: Tensor, condition: Condition
-    ) -> Tensor:
-        """Gradient of distribution matching with respect to `generated` (equation 7 and 8 of DMD).
-
-        The difference of the clean latents that fake score and guided teacher see in the same noisy one,
-        normalised per sample.
-        """
+    def _direction(self, generated: Tensor, noise: Tensor, timestep: Tensor, condition: Condition) -> Tensor:
+        """Distribution matching; the teacher's negative and positive pass are one batch of twice the size."""
         noisy = self._schedule.add_noise(generated, noise, timestep)
-        seen_by_fake = self._schedule.clean_from_noise(
-            noisy, self.fake_score.predict_noise(noisy, timestep, condition), timestep
-        )
-        seen_by_teacher = self._schedule.clean_from_noise(
-            noisy, self._guided_teacher(noisy, timestep, condition), timestep
-        )
-        scale = (generated - seen_by_teacher).abs().mean(dim=(1, 2, 3), keepdim=True)
-        return torch.nan_to_num((seen_by_fake - seen_by_teacher) / scale)
-
-    def _guided_teacher(self, noisy: Tensor, timestep: Tensor, condition: Condition) -> Tensor:
-        """Classifier-free guidance, the negative and the positive pass as one batch of twice the size."""
+        fake_noise = self.fake_score.predict_noise(noisy, timestep, condition)
         both = self.teacher.predict_noise(
             torch.cat([noisy, noisy]), torch.cat([timestep, timestep]), join(condition.empty(), condition)
         )
-        negative, positive = both.chunk(2)
-        return negative + self._recipe.guidance_scale * (positive - negative)
+        return self._matching_direction(generated, noisy, timestep, fake_noise, self._guided(*both.chunk(2)))
 
     def _realness(self, latents: Tensor, noise: Tensor, timestep: Tensor, condition: Condition) -> Tensor:
         """Logits (B,) of the head on the fake score's features of re-noised latents."""
         noisy = self._schedule.add_noise(latents, noise, timestep)
-        logits: Tensor = self.head(self.fake_score.features(noisy, timestep, condition))
-        return logits
-
-    def _build_head(self) -> DiscriminatorHead:
-        config = self.fake_score.unet.config
-        downsamplings = len(config.block_out_channels) - 1
-        height, width = (
-            feature_size(side // self._factory.pixels_per_latent, downsamplings)
-            for side in (self._plan.resolution.height, self._plan.resolution.width)
-        )
-        torch.manual_seed(self._plan.data.seed)
-        with self._device:
-            return DiscriminatorHead(config.block_out_channels[-1], height, width)
+        return self._logits(self.fake_score.features(noisy, timestep, condition))

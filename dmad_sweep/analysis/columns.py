@@ -1,0 +1,102 @@
+"""The columns of the trade-off table: one registry for every format that a person reads."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dmad_sweep.analysis import text
+from dmad_sweep.records.row import Row
+
+SOFT_HYPHEN = "\u00ad"
+BREAK = "\u200b"
+"""Zero-width space: a title may be broken here without a hyphen."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A title with the places where it may be broken, and what stands below it.
+
+    `shared` makes the sentence that can replace the column, or None where the rows differ.
+    """
+
+    title: str
+    cell: Callable[[Row], str]
+    number: bool = False
+    default: str | None = None
+    """The column is shown only where some row has another value."""
+    shared: Callable[[Sequence[Row]], str | None] = lambda rows: None
+
+    @property
+    def plain_title(self) -> str:
+        return self.title.replace(SOFT_HYPHEN, "").replace(BREAK, "")
+
+    def stacked_title(self, hyphenated: bool) -> str:
+        """A word on each line; with `hyphenated`, long words broken too."""
+        lines = self.title.replace(BREAK, " ").replace(" ", "\n")
+        return lines.replace(SOFT_HYPHEN, "-\n" if hyphenated else "")
+
+
+def _if_equal(title: str, cell: Callable[[Row], str]) -> Callable[[Sequence[Row]], str | None]:
+    def shared(rows: Sequence[Row]) -> str | None:
+        return f"{title} {cell(rows[0])}" if len({cell(row) for row in rows}) == 1 else None
+
+    return shared
+
+
+def _effective_batch_follows(rows: Sequence[Row]) -> str:
+    if all(row.effective_batch == row.batch for row in rows):
+        return "effective batch as batch"
+    return "effective batch = batch × accumulation"
+
+
+def _accumulation(row: Row) -> str:
+    return str(row.accumulation)
+
+
+def _precision(row: Row) -> str:
+    return row.precision
+
+
+def _checkpointing(row: Row) -> str:
+    return row.checkpointing
+
+
+COLUMNS = (
+    Column(f"reso{SOFT_HYPHEN}lution", lambda row: row.resolution),
+    Column("batch", lambda row: str(row.batch), True),
+    Column(
+        f"accu{SOFT_HYPHEN}mula{SOFT_HYPHEN}tion",
+        _accumulation,
+        True,
+        shared=_if_equal("accumulation", _accumulation),
+    ),
+    Column(
+        f"effec{SOFT_HYPHEN}tive batch",
+        lambda row: str(row.effective_batch),
+        True,
+        shared=_effective_batch_follows,
+    ),
+    Column("precision", _precision, shared=_if_equal("precision", _precision)),
+    Column(f"check{SOFT_HYPHEN}pointing", _checkpointing, shared=_if_equal("checkpointing", _checkpointing)),
+    Column("attention", lambda row: row.attention, default="auto"),
+    Column("optimizer", lambda row: row.optimizer, default="adamw"),
+    Column("ema", lambda row: row.ema, default="none"),
+    Column(f"peak allo{SOFT_HYPHEN}cated GiB", lambda row: text.gib(row.peak_allocated_bytes), True),
+    Column("device peak GiB", lambda row: text.gib(row.device_peak_bytes), True),
+    Column(f"itera{SOFT_HYPHEN}tion time ms", lambda row: text.ms_with_spread(row.iteration_s), True),
+    Column("data time ms", lambda row: text.ms(row.data_s), True),
+    Column(f"images{BREAK}/s", lambda row: text.rate(row.images_per_s), True),
+    Column("overflow", text.overflow),
+)
+"""Remarks follow as the last column; they are letters of notes, which only a whole table has."""
+
+
+def columns_of(rows: Sequence[Row]) -> tuple[Column, ...]:
+    """The columns that a table of `rows` needs."""
+    return tuple(
+        column
+        for column in COLUMNS
+        if column.default is None or any(column.cell(row) != column.default for row in rows)
+    )
+
+
+REMARKS_TITLE = f"re{SOFT_HYPHEN}marks"

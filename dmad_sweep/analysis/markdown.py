@@ -1,0 +1,36 @@
+"""The trade-off table in Markdown."""
+
+from collections.abc import Iterable, Sequence
+
+from dmad_sweep.analysis.columns import REMARKS_TITLE, Column, columns_of
+from dmad_sweep.analysis.grouping import Group, heading
+from dmad_sweep.analysis.remarks import Notes
+
+ESCAPES = str.maketrans({"|": "&#124;", "<": "&lt;", ">": "&gt;", "*": "\\*", "_": "\\_", "`": "\\`"})
+
+
+def as_markdown(groups: Sequence[Group]) -> str:
+    return "\n".join(_table(group) for group in groups)
+
+
+def _table(group: Group) -> str:
+    notes = Notes(group.rows)
+    columns = [*columns_of(group.rows), Column(REMARKS_TITLE, notes.marks)]
+    above = [f"**{_escaped(heading(group.rows))}**", ""]
+    if group.apart:
+        above += [f"In a table of its own: {_escaped(group.apart)}.", ""]
+    table = [
+        _line(column.plain_title for column in columns),
+        _line("---:" if column.number else "---" for column in columns),
+        *(_line(_escaped(column.cell(row)) for column in columns) for row in group.rows),
+    ]
+    below = [f"- {_escaped(line)}" for line in notes.lines()]
+    return "\n".join([*above, *table, *([""] if below else []), *below]) + "\n"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _escaped(text: str) -> str:
+    return text.translate(ESCAPES)

@@ -1,0 +1,67 @@
+"""What a reader must know beside the numbers, as short sentences and as notes below a table."""
+
+from collections.abc import Sequence
+
+from dmad_sweep.analysis.text import amount
+from dmad_sweep.records.row import Row
+
+OF_A_TABLE = {
+    "cpu_memory": "peak is the process's memory above its start: a CPU has no allocator to ask",
+    "emulated": "on an emulated card: the allocator was limited, algorithms still saw the real device",
+}
+"""Codes of the device, which all rows of a table share, measured or not."""
+
+OF_A_ROW = {
+    "probable_oom": "probably out of memory: the library's error does not say so for certain",
+    "allocation_retries": "the allocator had to free its cache and retry: times are not comparable",
+    "no_optimizer_state": "some optimizer never stepped (loss scaling skipped it): its states are missing",
+    "not_checkpointed": "checkpointing was asked for and nothing was recomputed",
+    "no_optimizer_state": "a network's optimizer never took a step: its state is missing from the peak",
+    "not_checkpointed": "checkpointing was asked for, but no block was ever recomputed",
+    "batch_differs": "the tensors had another micro-batch than was asked for",
+    "resolution_differs": "the tensors had another size than was asked for",
+}
+
+
+def remarks(row: Row) -> list[str]:
+    """Sentences on a row, most specific last. A code that is not known here stands for itself."""
+    said = [OF_A_TABLE.get(code) or OF_A_ROW.get(code, code) for code in row.remarks]
+    if row.oom_requested_bytes is not None:
+        said.append(f"asked for {amount(row.oom_requested_bytes)} more when memory ran out")
+    if row.explanation:
+        said.append(row.explanation)
+    return [_on_one_line(sentence) for sentence in said]
+
+
+class Notes:
+    """Remarks of a table as lettered notes; one that holds for the whole table needs no letter."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._said = {row.trial_id: remarks(row) for row in rows}
+        distinct = list(dict.fromkeys(sentence for said in self._said.values() for sentence in said))
+        of_all = {s for s in distinct if all(s in said for said in self._said.values())}
+        self._general = [s for s in distinct if s in of_all or s in OF_A_TABLE.values()]
+        special = [s for s in distinct if s not in self._general]
+        self._letters = {sentence: _letter(index) for index, sentence in enumerate(special)}
+
+    def marks(self, row: Row) -> str:
+        """Letters of the notes on a row."""
+        return " ".join(self._letters[s] for s in self._said[row.trial_id] if s in self._letters)
+
+    def lines(self) -> list[str]:
+        return [*self._general, *(f"{letter}: {sentence}" for sentence, letter in self._letters.items())]
+
+
+def _on_one_line(text: str) -> str:
+    """Messages come from other programs: nothing in them may move a terminal's cursor."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def _letter(index: int) -> str:
+    """a, b, …, z, aa, ab, …"""
+    letters = ""
+    index += 1
+    while index:
+        index, rest = divmod(index - 1, 26)
+        letters = chr(ord("a") + rest) + letters
+    return letters

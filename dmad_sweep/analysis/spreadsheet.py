@@ -1,0 +1,68 @@
+"""One line a trial for other programs: everything that a row holds, units in the names of the fields."""
+
+import csv
+import io
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+
+from dmad_sweep.analysis.remarks import remarks
+from dmad_sweep.analysis.text import overflow
+from dmad_sweep.records.metrics import METRICS
+from dmad_sweep.records.row import Row
+from dmad_sweep.units import bytes_to_gib, seconds_to_ms
+
+BEFORE_METRICS = (
+    "sweep",
+    "trial_id",
+    "index",
+    "status",
+    "model",
+    "recipe",
+    "student_update_freq",
+    "phase",
+    "data",
+    "resolution",
+    "height",
+    "width",
+    "batch",
+    "accumulation",
+    "effective_batch",
+    "precision",
+    "checkpointing",
+    "attention",
+    "optimizer",
+    "ema",
+    "device_name",
+    "torch",
+    "driver",
+    "code",
+)
+
+FIELDS: dict[str, Callable[[Row], object]] = {
+    **{name: attrgetter(name) for name in BEFORE_METRICS},
+    "device_total_gib": lambda row: _gib(row.device_total_bytes),
+    "memory_limit_gib": lambda row: _gib(row.memory_limit_bytes),
+    **{metric.name.rpartition("/")[2]: metric.value for metric in METRICS},
+    "iteration_low_ms": lambda row: row.iteration_s and seconds_to_ms(row.iteration_s.low),
+    "iteration_high_ms": lambda row: row.iteration_s and seconds_to_ms(row.iteration_s.high),
+    "peak_stage": attrgetter("peak_stage"),
+    "peak_cycle": attrgetter("peak_cycle"),
+    "overflow": overflow,
+    "died_stage": attrgetter("died_stage"),
+    "died_cycle": attrgetter("died_cycle"),
+    "oom_requested_bytes": attrgetter("oom_requested_bytes"),
+    "remarks": lambda row: "; ".join(remarks(row)),
+}
+"""Column of the file and what stands in it; None, not measured, is an empty cell."""
+
+
+def as_csv(rows: Iterable[Row]) -> str:
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(FIELDS)
+    writer.writerows([value(row) for value in FIELDS.values()] for row in rows)
+    return buffer.getvalue()
+
+
+def _gib(size: int | None) -> float | None:
+    return None if size is None else bytes_to_gib(size)

@@ -1,0 +1,116 @@
+"""The trade-off table for a terminal, as wide as it is."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console, RenderableType
+from rich.console import Group as Lines
+from rich.table import Table
+from rich.text import Text
+
+from dmad_sweep.analysis.columns import REMARKS_TITLE, Column, columns_of
+from dmad_sweep.analysis.grouping import Group, heading
+from dmad_sweep.analysis.remarks import Notes
+from dmad_sweep.records.row import Row
+
+MINIMUM_WIDTH = 80
+DEFAULT_WIDTH = 100
+UNLIMITED = 10_000
+"""A table is drawn as wide as it is, so that rich never shortens a word."""
+
+STYLES = {"ok": None, "oom": "red"}
+OTHER_STYLE = "yellow"
+
+
+def as_terminal(groups: Sequence[Group], width: int | None, colour: bool) -> str:
+    """`width` in columns; anything below 80 counts as 80."""
+    width = max(width or DEFAULT_WIDTH, MINIMUM_WIDTH)
+    return "".join(_section(group, width, colour) for group in groups)
+
+
+def _section(group: Group, width: int, colour: bool) -> str:
+    notes = Notes(group.rows)
+    layout = _roomiest(group.rows, notes, width)
+    above = [Text(heading(group.rows), style="bold")]
+    if group.apart:
+        above.append(Text(f"in a table of its own: {group.apart}"))
+    if layout.said:
+        above.append(Text(", ".join(layout.said)))
+    below = [Text(line) for line in notes.lines()]
+    return (
+        _drawn(Lines(*above), width, colour)
+        + _drawn(layout.table(group.rows, notes), UNLIMITED, colour)
+        + _drawn(Lines(*below, Text()), width, colour)
+    )
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How one table is squeezed. `left_out` are columns that all rows share, `said` replaces them."""
+
+    hyphenated: bool = False
+    stage_lines: int = 0
+    """0: an overflow's stage stands behind it; 1 or 2: on so many lines below."""
+    gap: int = 2
+    """Spaces between columns."""
+    left_out: tuple[Column, ...] = ()
+    said: tuple[str, ...] = ()
+
+    def table(self, rows: Sequence[Row], notes: Notes) -> Table:
+        # The box puts one space between columns itself.
+        table = Table(box=box.SIMPLE_HEAD, padding=(0, self.gap - 1, 0, 0), show_edge=False)
+        shown = [column for column in columns_of(rows) if column not in self.left_out]
+        for column in (*shown, Column(REMARKS_TITLE, notes.marks)):
+            title = column.stacked_title(self.hyphenated)
+            table.add_column(title, justify="right" if column.number else "left", no_wrap=True)
+        for row in rows:
+            *numbers, overflow = (column.cell(row) for column in shown)
+            table.add_row(
+                *(self._number(cell) for cell in numbers),
+                self._overflow(overflow),
+                notes.marks(row),
+                style=STYLES.get(row.status, OTHER_STYLE),
+            )
+        return table
+
+    def _number(self, cell: str) -> str:
+        if self.stage_lines < 2:
+            return cell
+        return cell.replace(" ±", "±" if self.gap > 1 else "\n±")
+
+    def _overflow(self, cell: str) -> str:
+        if self.stage_lines:
+            cell = cell.replace(" (", "\n(")
+        return cell.replace(".", ".\n") if self.stage_lines == 2 else cell
+
+
+def _roomiest(rows: Sequence[Row], notes: Notes, width: int) -> _Layout:
+    """The layout with the fewest sacrifices that fits. Nothing is ever cut off: the last may not fit."""
+    replaceable = [(column, said) for column in columns_of(rows) if (said := column.shared(rows)) is not None]
+    layouts = [_Layout(), _Layout(hyphenated=True), _Layout(hyphenated=True, stage_lines=1)]
+    for stage_lines, gap in ((1, 2), (2, 2), (2, 1)):
+        for kept in reversed(range(len(replaceable))):
+            columns, sentences = zip(*replaceable[kept:], strict=True)
+            layouts.append(_Layout(True, stage_lines, gap, columns, sentences))
+    return next((lay for lay in layouts if _width(lay.table(rows, notes)) <= width), layouts[-1])
+
+
+def _width(table: Table) -> int:
+    return max(map(len, _drawn(table, UNLIMITED, colour=False).splitlines()))
+
+
+def _drawn(what: RenderableType, width: int, colour: bool) -> str:
+    buffer = io.StringIO()
+    # Names come from users' files: nothing in them is markup.
+    Console(
+        file=buffer,
+        width=width,
+        force_terminal=colour,
+        color_system="auto" if colour else None,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    ).print(what)
+    return "".join(f"{line.rstrip()}\n" for line in buffer.getvalue().splitlines())

@@ -1,0 +1,27 @@
+"""An exponential moving average of trained weights."""
+
+import torch
+from torch import nn
+
+from dmad_sweep.records.settings import Ema
+
+
+class WeightAverage:
+    """Float32 averages of a module's trained parameters, on their device or in host memory."""
+
+    def __init__(self, module: nn.Module, settings: Ema) -> None:
+        self._decay = settings.decay
+        self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        device = torch.device("cpu") if settings.name == "cpu" else None
+        self.averages = [
+            parameter.detach().to(device=device, dtype=torch.float32, copy=True)
+            for parameter in self._parameters
+        ]
+        self.updates = 0
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """One step towards the current weights: once for each optimizer step."""
+        for average, parameter in zip(self.averages, self._parameters, strict=True):
+            average.lerp_(parameter.detach().to(average), 1 - self._decay)
+        self.updates += 1

@@ -1,0 +1,115 @@
+"""What the distillation recipes share: networks, the one-step student, distribution matching."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from dmad_sweep.records.plan import Plan
+from dmad_sweep.records.result import NetworkSize, Observed
+from dmad_sweep.workload.diffusion import TIMESTEPS, NoiseSchedule
+from dmad_sweep.workload.draws import Draws
+from dmad_sweep.workload.networks import Feed, NetworkFactory, observe
+from dmad_sweep.workload.optimization import Trainer
+from dmad_sweep.workload.protocol import Span
+from dmad_sweep.workload.samples import Samples
+from dmad_sweep.workload.score import Condition, ScoreNetwork, size_of
+
+DM_TIMESTEPS = (int(0.02 * TIMESTEPS), int(0.98 * TIMESTEPS) + 1)
+"""Timesteps at which the two scores are compared (min_step_percent, max_step_percent of DMD2)."""
+
+
+class Distillation(ABC):
+    """A student turn and a fake-score turn on teacher, student, fake score and discriminator head."""
+
+    turns = ("student", "fake_score")
+
+    def __init__(self, plan: Plan, device: torch.device, span: Span) -> None:
+        self._plan, self._recipe, self._device, self._span = plan, plan.recipe, device, span
+        self._factory = NetworkFactory(plan, device)
+
+    def load(self) -> None:
+        factory = self._factory
+        factory.prepare()
+        self.teacher = factory.frozen("teacher")
+        self.student = factory.trained("student")
+        self.fake_score = factory.trained("fake_score")
+        self.head = factory.head(self.teacher)
+        self._schedule = NoiseSchedule(self._device)
+        self.trainers = self._build_trainers()
+        self._average = factory.average(self.student)
+        self._feed = Feed(self._plan, self.student, self._device)
+
+    def fetch(self, cycle: int, turn: str) -> None:
+        self._samples = self._feed.next()
+
+    def run(self, cycle: int, turn: str) -> None:
+        draws = Draws(self._device, self._plan.data.seed, cycle, self.turns.index(turn))
+        if turn == "student":
+            self._student_turn(draws)
+            if self._average is not None:
+                with self._span("student.ema"):
+                    self._average.update()
+        else:
+            self._fake_score_turn(draws)
+
+    def sizes(self) -> dict[str, NetworkSize]:
+        networks = {name: network.size() for name, network in self._networks().items()}
+        return networks | {"discriminator": size_of(self.head)}
+
+    def observed(self) -> Observed:
+        return observe(self.student, self._factory, self._networks(), self.trainers)
+
+    def generate(self, noise: Tensor, condition: Condition) -> Tensor:
+        """The one-step student: clean latents (B, C, h, w) from noise of the same shape, float32."""
+        timestep = torch.full((len(noise),), self._recipe.student_timestep, device=self._device)
+        predicted = self.student.predict_noise(noise, timestep, condition)
+        return self._schedule.clean_from_noise(noise, predicted, timestep)
+
+    @abstractmethod
+    def _build_trainers(self) -> dict[str, Trainer]:
+        """One for each optimizer; called on loaded networks."""
+
+    @abstractmethod
+    def _student_turn(self, draws: Draws) -> None: ...
+
+    @abstractmethod
+    def _fake_score_turn(self, draws: Draws) -> None: ...
+
+    def _networks(self) -> dict[str, ScoreNetwork]:
+        return {"teacher": self.teacher, "student": self.student, "fake_score": self.fake_score}
+
+    def _micro_batches(self) -> Iterator[tuple[slice, Samples]]:
+        size = self._plan.batch.size
+        for start in range(0, len(self._samples.latents), size):
+            part = slice(start, start + size)
+            yield part, self._samples[part]
+
+    def _matching_direction(
+        self, generated: Tensor, noisy: Tensor, timestep: Tensor, fake_noise: Tensor, teacher_noise: Tensor
+    ) -> Tensor:
+        """Gradient of distribution matching with respect to `generated` (equations 7 and 8 of DMD).
+
+        The difference of the clean latents that fake score and guided teacher see in the same noisy one,
+        normalised per sample.
+        """
+        seen_by_fake = self._schedule.clean_from_noise(noisy, fake_noise, timestep)
+        seen_by_teacher = self._schedule.clean_from_noise(noisy, teacher_noise, timestep)
+        scale = (generated - seen_by_teacher).abs().mean(dim=(1, 2, 3), keepdim=True)
+        return torch.nan_to_num((seen_by_fake - seen_by_teacher) / scale)
+
+    def _guided(self, negative: Tensor, positive: Tensor) -> Tensor:
+        """Classifier-free guidance."""
+        return negative + self._recipe.guidance_scale * (positive - negative)
+
+    def _logits(self, features: Tensor) -> Tensor:
+        """The head's logits (B,), float32; the head's weights are of the regime's type, without autocast."""
+        logits: Tensor = self.head(features.to(next(self.head.parameters()).dtype))
+        return logits.float()
+
+
+def gradients_through_weights(modules: list[nn.Module], on: bool) -> None:
+    """Let gradients reach the weights of `modules`, or pass through them only."""
+    for module in modules:
+        module.requires_grad_(on)

@@ -1,0 +1,58 @@
+"""Plain denoising fine-tuning of the student: the control without teacher, fake score and discriminator."""
+
+import torch
+import torch.nn.functional as F
+
+from dmad_sweep.records.plan import Plan
+from dmad_sweep.records.result import NetworkSize, Observed
+from dmad_sweep.workload.diffusion import TIMESTEPS, NoiseSchedule
+from dmad_sweep.workload.draws import Draws
+from dmad_sweep.workload.networks import Feed, NetworkFactory, observe
+from dmad_sweep.workload.protocol import Span
+
+
+class Sft:
+    """One turn: predict the noise of noised latents."""
+
+    turns = ("student",)
+
+    def __init__(self, plan: Plan, device: torch.device, span: Span) -> None:
+        self._plan, self._device, self._span = plan, device, span
+        self._factory = NetworkFactory(plan, device)
+
+    def load(self) -> None:
+        self._factory.prepare()
+        self.student = self._factory.trained("student")
+        self._schedule = NoiseSchedule(self._device)
+        self._trainer = self._factory.trainer([self.student.unet])
+        self._average = self._factory.average(self.student)
+        self._feed = Feed(self._plan, self.student, self._device)
+
+    def fetch(self, cycle: int, turn: str) -> None:
+        self._samples = self._feed.next()
+
+    def run(self, cycle: int, turn: str) -> None:
+        draws = Draws(self._device, self._plan.data.seed, cycle)
+        latents, size = self._samples.latents, self._plan.batch.size
+        noise, timesteps = draws.noise_like(latents), draws.timesteps(len(latents), 0, TIMESTEPS)
+        for start in range(0, len(latents), size):
+            part = slice(start, start + size)
+            samples, timestep = self._samples[part], timesteps[part]
+            with self._span("student.forward"):
+                noisy = self._schedule.add_noise(samples.latents, noise[part], timestep)
+                predicted = self.student.predict_noise(noisy, timestep, samples.condition)
+                loss = F.mse_loss(predicted, noise[part])
+            with self._span("student.backward"):
+                self._trainer.backward(loss)
+            del noisy, predicted, loss
+        with self._span("student.optimizer"):
+            self._trainer.step()
+        if self._average is not None:
+            with self._span("student.ema"):
+                self._average.update()
+
+    def sizes(self) -> dict[str, NetworkSize]:
+        return {"student": self.student.size()}
+
+    def observed(self) -> Observed:
+        return observe(self.student, self._factory, {"student": self.student}, {"student": self._trainer})
