@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from dmad_sweep.config.entry import INTERRUPTED, run, settings_of
+from dmad_sweep.config.entry import INTERRUPTED, REFUSED, run, settings_of
 from dmad_sweep.errors import ConfigError, DmadSweepError
 from dmad_sweep.records.files import find_outputs
 from dmad_sweep.records.result import RESULT_STATUSES
@@ -49,9 +49,11 @@ def _finish(code: int) -> int:
         sweep = current_sweep()
     except ConfigError:
         return code  # refused, and said so, before anything started
+    if sweep is None or (code == REFUSED and not sweep.begun):
+        return code
     try:
-        statuses = sweep.finish(interrupted=code == INTERRUPTED) if sweep else []
-        if sweep is None or not statuses:
+        statuses = sweep.finish(interrupted=code == INTERRUPTED)
+        if not statuses:
             return code
         from dmad_sweep.report import show
 

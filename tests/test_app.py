@@ -323,7 +323,8 @@ def test_a_sweep_of_a_known_name_is_refused(project: Path) -> None:
     assert run(project, "sweep.name=mine", *QUICK).returncode == 0
     done = run(project, "sweep.name=mine", *QUICK)
     assert done.returncode == 2
-    assert "sweep.name=mine is not allowed" in done.stderr
+    assert done.stderr.startswith("dmad_sweep: sweep.name=mine is not allowed: ")
+    assert done.stdout == ""
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:

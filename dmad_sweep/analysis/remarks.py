@@ -16,8 +16,6 @@ OF_A_ROW = {
     "allocation_retries": "the allocator had to free its cache and retry: times are not comparable",
     "no_optimizer_state": "some optimizer never stepped (loss scaling skipped it): its states are missing",
     "not_checkpointed": "checkpointing was asked for and nothing was recomputed",
-    "no_optimizer_state": "a network's optimizer never took a step: its state is missing from the peak",
-    "not_checkpointed": "checkpointing was asked for, but no block was ever recomputed",
     "batch_differs": "the tensors had another micro-batch than was asked for",
     "resolution_differs": "the tensors had another size than was asked for",
 }

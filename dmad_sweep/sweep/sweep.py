@@ -27,6 +27,11 @@ class Sweep:
         self._display: Display | None = None
         self.folder = sweep_folder(settings)
 
+    @property
+    def begun(self) -> bool:
+        """Whether this process has started a trial."""
+        return self._display is not None
+
     def expect(self, trials: Sequence[Config]) -> None:
         """Check every trial before the first one starts. Raises ConfigError."""
         self._total = len(trials)
