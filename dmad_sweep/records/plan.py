@@ -76,6 +76,8 @@ class Plan:
         if self.accumulation.steps > 1:
             parts.append(f"accumulation {self.accumulation.steps}")
         parts.append(self.precision.name)
+        if self.recipe.name != "dmd2":
+            parts.append(self.recipe.name)
         if self.checkpointing.name != "none":
             parts.append(f"checkpointing {self.checkpointing.name}")
         if self.attention.name != "auto":

@@ -113,7 +113,7 @@ class Observed:
     optimizer_steps: dict[str, int] = field(default_factory=dict)
     """Steps that were really made, by trained network: loss scaling may leave some out."""
     optimizer_states: dict[str, bool] = field(default_factory=dict)
-    """Whether every trained parameter has optimizer state."""
+    """Whether every trained parameter has the state that its optimizer keeps."""
     recomputations: dict[str, int] = field(default_factory=dict)
     """Forwards of each network's first block inside a backward."""
     attention: list[str] | None = None

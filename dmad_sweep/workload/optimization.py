@@ -49,7 +49,9 @@ class Trainer:
         self._optimizer.zero_grad(set_to_none=True)
 
     def has_states(self) -> bool:
-        """Whether every parameter has optimizer state; a skipped step leaves it empty (composer#3226)."""
+        """Whether the optimizer has all state that it keeps: a skipped step leaves none (composer#3226)."""
+        if isinstance(self._optimizer, torch.optim.SGD):  # without momentum it keeps none
+            return True
         return all(parameter in self._optimizer.state for parameter in self._parameters)
 
     def _count(self, *_: object) -> None:

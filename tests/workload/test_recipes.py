@@ -68,6 +68,16 @@ def test_every_recipe_trains_in_every_regime(recipe: str, precision: Precision) 
 def test_every_optimizer_steps(recipe: str, optimizer: str) -> None:
     observed = cycle(loaded(make_plan(recipe=Recipe(name=recipe), optimizer=Optimizer(name=optimizer))))
     assert set(observed.optimizer_steps.values()) == {1}
+    assert set(observed.optimizer_states.values()) == {True}
+
+
+def test_a_step_that_loss_scaling_skipped_is_noticed() -> None:
+    workload = loaded(make_plan(recipe=Recipe(name="sft"), precision=FP16))
+    with torch.no_grad():
+        next(workload.student.unet.parameters()).fill_(float("inf"))
+    observed = cycle(workload)
+    assert observed.optimizer_steps == {"student": 0}
+    assert observed.optimizer_states == {"student": False}
 
 
 def test_optimizers_are_the_ones_named() -> None:
