@@ -13,6 +13,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from PIL import Image
+from sklearn.datasets import load_sample_images
 
 from dmad_sweep.records.codec import read_json
 from dmad_sweep.records.files import OutputsFolder
@@ -175,6 +177,41 @@ def test_fork_and_spawn_measure_the_same_work(project: Path) -> None:
     assert spawned is not None
     assert forked.networks == spawned.networks
     assert forked.observed == spawned.observed
+
+
+def test_a_folder_of_photographs(project: Path) -> None:
+    (project / "my photos").mkdir()
+    loaded = load_sample_images()
+    for name, pixels in zip(loaded.filenames, loaded.images, strict=True):
+        Image.fromarray(pixels).save(project / "my photos" / Path(name).name)
+    (project / "my photos" / "broken.png").write_bytes(b"no picture")
+    arguments = ["data=images", "data.root=my photos", "model=tiny", "batch=3", *QUICK]
+    assert run(project, *arguments).returncode == 0
+    (sweep,) = sweep_folders(project)
+    (record,) = records(sweep)
+    assert record.status == "ok"
+    assert "broken.png: not a readable picture" in (sweep / "trials" / "000" / "child.log").read_text()
+    assert len(list((project / "outputs" / "latents").iterdir())) == 2
+
+
+def test_a_store_that_goes_away_costs_no_trial(project: Path) -> None:
+    """The first trial cannot be logged; the sweep goes on and both are in the store at the end."""
+    code = (
+        "import sys; from dmad_sweep import app; from dmad_sweep.errors import TrackingError\n"
+        "from dmad_sweep.tracking.store import Store; log = Store.log_trial; calls = []\n"
+        "def flaky(self, record, folder):\n"
+        "    calls.append(1)\n"
+        "    if len(calls) == 1: raise TrackingError('the store is away')\n"
+        "    return log(self, record, folder)\n"
+        "Store.log_trial = flaky\n"
+        f"sys.exit(app.main({['-m', 'batch=1,2', *QUICK]!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (
+        "not in MLflow yet, tried again at the end; its record is on disk (the store is away)" in done.stderr
+    )
+    assert len(re.findall(r"^64 ", done.stdout, re.MULTILINE)) == 2
 
 
 def test_inference_is_the_baseline(project: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from dmad_sweep.config.schema import Config
-from dmad_sweep.errors import RecordError
+from dmad_sweep.errors import RecordError, TrackingError
 from dmad_sweep.records.codec import read_json
 from dmad_sweep.records.files import OutputsFolder
 from dmad_sweep.records.record import Record
@@ -46,7 +46,10 @@ class Sweep:
         assert self._display is not None
         record = runner.run(settings, index, self._display.begin, self._display.progress)
         self._display.end(record)
-        self.store.log_trial(record, self.folder.trial(index))
+        try:
+            self.store.log_trial(record, self.folder.trial(index))
+        except TrackingError as error:
+            self._display.say(f"not in MLflow yet, tried again at the end; its record is on disk ({error})")
         return record
 
     def finish(self, *, interrupted: bool) -> list[Status]:
