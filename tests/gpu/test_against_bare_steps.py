@@ -1,0 +1,85 @@
+"""The tool's numbers against the same steps written as bare scripts and run on their own."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dmad_sweep.config.schema import Device
+from dmad_sweep.records.files import TrialFolder
+from dmad_sweep.records.settings import Batch, Model, Recipe, Resolution, Schedule
+from dmad_sweep.sweep.devices import Nvml, choose_device
+from dmad_sweep.sweep.isolation import ForkIsolation
+from dmad_sweep.units import MIB
+from plans import BF16, make_plan
+from sweep.conftest import run_in
+
+pytestmark = pytest.mark.gpu
+
+ROOT = Path(__file__).parents[2]
+HISTORY = 16 * MIB
+"""By so much the foreach optimizer's peak moves with the allocator's history, between bare runs too."""
+
+
+@dataclass(frozen=True)
+class Bare:
+    peak: int
+    cycle_s: list[float]
+
+
+def run_bare(recipe: str, batch: int, side: int) -> Bare:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "gpu" / "bare_step.py"), recipe, str(batch), str(side)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+    )
+    assert done.returncode == 0, done.stderr
+    return Bare(**json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkIsolation]:
+    isolation = ForkIsolation(tmp_path_factory.mktemp("server") / "server.log")
+    yield isolation
+    isolation.close()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "batch", "side"),
+    [("sft", 2, 512), ("dmd2", 2, 512), ("fastgen", 2, 512), ("dmd2", 4, 768)],
+)
+def test_the_peak_is_that_of_the_bare_step(
+    recipe: str, batch: int, side: int, server: ForkIsolation, folder: TrialFolder
+) -> None:
+    plan = make_plan(
+        device=choose_device(Device(kind="cuda"), Nvml()),
+        model=Model("sd15"),
+        recipe=Recipe(name=recipe),
+        batch=Batch(batch),
+        resolution=Resolution(side, side),
+        precision=BF16,
+        schedule=Schedule(warmup_cycles=2, measured_cycles=5),
+    )
+    bare = run_bare(recipe, batch, side)
+    record = run_in(server, plan, folder)
+    assert record.result is not None
+    assert record.result.memory is not None
+    peak = record.result.memory.peak.allocated_bytes
+    assert peak is not None
+    cycles = [
+        sum(turn.compute_s for turn in cycle.turns) for cycle in record.result.cycles if not cycle.warmup
+    ]
+    print(
+        f"{recipe} {batch} {side}: tool {peak} bare {bare.peak} difference {peak - bare.peak}; "
+        f"cycle {statistics.median(cycles):.3f} s, bare {statistics.median(bare.cycle_s):.3f} s"
+    )
+    assert abs(peak - bare.peak) <= HISTORY
+    slack = (max(cycles) - min(cycles)) + (max(bare.cycle_s) - min(bare.cycle_s))
+    assert abs(statistics.median(cycles) - statistics.median(bare.cycle_s)) <= slack
