@@ -23,8 +23,8 @@ from sweep.conftest import run_in
 pytestmark = pytest.mark.gpu
 
 ROOT = Path(__file__).parents[2]
-HISTORY = 16 * MIB
-"""By so much the foreach optimizer's peak moves with the allocator's history, between bare runs too."""
+HISTORY = 4 * MIB
+"""A peak may differ by blocks that the allocator did not split: other temporaries, another history."""
 
 
 @dataclass(frozen=True)
