@@ -179,6 +179,13 @@ def test_fork_and_spawn_measure_the_same_work(project: Path) -> None:
     assert forked.observed == spawned.observed
 
 
+def test_a_sweep_may_be_launched_in_batches(project: Path) -> None:
+    done = run(project, "-m", "hydra.sweeper.max_batch_size=1", "batch=1,2", *QUICK)
+    assert done.returncode == 0, done.stderr
+    (sweep,) = sweep_folders(project)
+    assert [r.plan.batch.size for r in records(sweep)] == [1, 2]
+
+
 def test_a_folder_of_photographs(project: Path) -> None:
     (project / "my photos").mkdir()
     loaded = load_sample_images()
@@ -212,6 +219,23 @@ def test_a_store_that_goes_away_costs_no_trial(project: Path) -> None:
         "not in MLflow yet, tried again at the end; its record is on disk (the store is away)" in done.stderr
     )
     assert len(re.findall(r"^64 ", done.stdout, re.MULTILINE)) == 2
+
+
+def test_an_installation_without_a_working_diffusers_says_so(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "diffusers.py").write_text("raise ImportError('half installed')")
+    done = subprocess.run(
+        command("-m", "batch=1,2", *QUICK),
+        cwd=project,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "broken")},
+    )
+    assert done.returncode == 1
+    assert "dmad_sweep: torch and diffusers cannot be loaded: ImportError: half installed" in done.stderr
+    assert "Traceback" not in done.stderr
+    store = Store.open(None, "dmad_sweep", OutputsFolder(project / "outputs"))
+    assert [run.info.status for run in store._search("")] == ["FAILED"]
 
 
 def test_inference_is_the_baseline(project: Path) -> None:

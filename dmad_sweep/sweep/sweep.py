@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from filelock import FileLock
@@ -32,13 +33,12 @@ class Sweep:
         """Whether this process has started a trial."""
         return self._display is not None
 
-    def expect(self, trials: Sequence[Config]) -> None:
-        """Check every trial before the first one starts. Raises ConfigError."""
-        self._total = len(trials)
-        runner = TrialRunner(self.folder.name)
-        for index, settings in enumerate(trials):
-            runner.plan(settings, index)
-        self._runner = runner
+    def expect(self, trials: Sequence[Config], first: int) -> None:
+        """Check trials `first`, `first` + 1, … before one of them starts. Raises ConfigError."""
+        self._total = first + len(trials)
+        self._runner = self._runner or TrialRunner(self.folder.name)
+        for index, settings in enumerate(trials, start=first):
+            self._runner.plan(settings, index)
 
     def run(self, settings: Config, index: int) -> Record:
         """One trial: measured, recorded, logged."""
@@ -59,6 +59,8 @@ class Sweep:
         if self._display:
             self._display.close()
         if not self.folder.trials():
+            if self.begun:
+                self.store.end_sweep(self.folder.name, "FAILED")
             return []
         statuses = [_status(trial.record) for trial in self.folder.trials()]
         self.store.begin_sweep(self.folder.name)
@@ -69,11 +71,9 @@ class Sweep:
         )
         return statuses
 
-    @property
+    @cached_property
     def store(self) -> Store:
-        if not hasattr(self, "_store"):
-            self._store = open_store(self.settings)
-        return self._store
+        return open_store(self.settings)
 
     def _open(self, settings: Config, index: int) -> TrialRunner:
         """On the first trial: the server of children loads while MLflow is imported."""

@@ -52,7 +52,7 @@ class IsolatedLauncher(Launcher):
         ]
         sweep = current_sweep()
         if sweep is not None:
-            sweep.expect([settings_of(_without_hydra(config)) for config in configs])
+            sweep.expect([settings_of(_without_hydra(config)) for config in configs], initial_job_idx)
         return [
             self._run(config, list(overrides))
             for config, overrides in zip(configs, job_overrides, strict=True)
