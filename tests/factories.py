@@ -58,7 +58,11 @@ def make_record(plan: Plan | None = None, *, peak_gib: float = 28.5, **changes: 
         status="ok",
         pid=4242,
         environment={"torch": "2.11.0+cu130"},
-        networks={"student": NetworkSize(parameters=4, trained_parameters=4, parameter_bytes=16)},
+        networks={
+            "student": NetworkSize(
+                parameters=4, trained_parameters=4, parameter_bytes=16, gradient_bytes=16, state_bytes=32
+            )
+        },
         observed=Observed(
             micro_batch=plan.batch.size, height=plan.resolution.height, width=plan.resolution.width
         ),

@@ -122,9 +122,19 @@ class Observed:
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkSize:
+    """What a network holds that neither batch nor resolution changes, counted from its tensors."""
+
     parameters: int
     trained_parameters: int
     parameter_bytes: int
+    gradient_bytes: int
+    """Gradients at the network's first optimizer step; 0 before it and where nothing is trained."""
+    state_bytes: int
+    """Optimizer states on the device."""
+
+    @property
+    def floor_bytes(self) -> int:
+        return self.parameter_bytes + self.gradient_bytes + self.state_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,16 +1,18 @@
 """Networks and samples of a plan, as every built-in recipe needs them."""
 
+from collections.abc import Iterable
+
 import torch
 from torch import nn
 
 from dmad_sweep.records.plan import Plan
-from dmad_sweep.records.result import Observed
+from dmad_sweep.records.result import NetworkSize, Observed
 from dmad_sweep.workload.attention import allow_kernels, require_possible
 from dmad_sweep.workload.discriminator import DiscriminatorHead, feature_size
 from dmad_sweep.workload.ema import WeightAverage
 from dmad_sweep.workload.images import CachedLatents
 from dmad_sweep.workload.models import ARCHITECTURES, POOLED_WIDTH, TEXT_TOKENS, build_unet, placement
-from dmad_sweep.workload.optimization import Trainer
+from dmad_sweep.workload.optimization import Trainer, bytes_of
 from dmad_sweep.workload.precision import Regime
 from dmad_sweep.workload.samples import LatentSource, SampleList, Samples, SyntheticLatents
 from dmad_sweep.workload.score import ScoreNetwork
@@ -104,6 +106,22 @@ class Feed:
         samples = self._samples.step(self._step, self._effective_batch).to(self._device)
         self._step += 1
         return samples
+
+
+def sizes_of(modules: dict[str, nn.Module], trainers: Iterable[Trainer]) -> dict[str, NetworkSize]:
+    """What each module holds: weights, and gradients and states by the trainers' account."""
+    trainers = list(trainers)
+    sizes = {}
+    for name, module in modules.items():
+        parameters = list(module.parameters())
+        sizes[name] = NetworkSize(
+            parameters=sum(p.numel() for p in parameters),
+            trained_parameters=sum(p.numel() for p in parameters if p.requires_grad),
+            parameter_bytes=bytes_of(parameters),
+            gradient_bytes=sum(t.gradient_bytes.get(p, 0) for t in trainers for p in parameters),
+            state_bytes=sum(t.state_bytes(p) for t in trainers for p in parameters),
+        )
+    return sizes
 
 
 def observe(

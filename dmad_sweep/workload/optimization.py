@@ -33,6 +33,8 @@ class Trainer:
         self._max_grad_norm = max_grad_norm
         self.steps = 0
         """Optimizer steps that were really made: the scaler leaves one out when gradients overflow."""
+        self.gradient_bytes: dict[nn.Parameter, int] = {}
+        """Bytes of each parameter's gradient at the first step."""
         self._optimizer.register_step_post_hook(self._count)
 
     def backward(self, loss: Tensor) -> None:
@@ -41,12 +43,21 @@ class Trainer:
 
     def step(self) -> None:
         """The boundary: unscale, clip, step, free the gradients."""
+        if not self.gradient_bytes:
+            self.gradient_bytes = {p: bytes_of([p.grad]) for p in self._parameters if p.grad is not None}
         if self._max_grad_norm is not None:
             self._scaler.unscale_(self._optimizer)
             nn.utils.clip_grad_norm_(self._parameters, self._max_grad_norm)
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
+
+    def state_bytes(self, parameter: nn.Parameter) -> int:
+        """Bytes of a parameter's optimizer states on its own device; step counters may live on the host."""
+        states = self._optimizer.state.get(parameter, {}).values()
+        return bytes_of(
+            [state for state in states if isinstance(state, Tensor) and state.device == parameter.device]
+        )
 
     def has_states(self) -> bool:
         """Whether the optimizer has all state that it keeps: a skipped step leaves none (composer#3226)."""
@@ -56,6 +67,10 @@ class Trainer:
 
     def _count(self, *_: object) -> None:
         self.steps += 1
+
+
+def bytes_of(tensors: Iterable[Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def build_optimizer(parameters: list[nn.Parameter], settings: Optimizer) -> torch.optim.Optimizer:

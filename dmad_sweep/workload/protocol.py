@@ -31,7 +31,7 @@ class Workload(Protocol):
         """One turn: as many micro-steps as accumulation asks for, then its optimizer step."""
 
     def sizes(self) -> dict[str, NetworkSize]:
-        """Parameters of each network; valid after `load`."""
+        """What each network holds; gradients and states appear with the first optimizer steps."""
 
     def observed(self) -> Observed:
         """What the tensors really had so far."""

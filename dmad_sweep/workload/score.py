@@ -7,7 +7,6 @@ import torch
 from diffusers import UNet2DConditionModel
 from torch import Tensor, nn
 
-from dmad_sweep.records.result import NetworkSize
 from dmad_sweep.workload.attention import kernels_in_graph
 from dmad_sweep.workload.precision import Regime
 
@@ -112,9 +111,6 @@ class ScoreNetwork:
         if torch._C._current_graph_task_id() != -1:  # the autograd engine is running
             self.recomputations += 1
 
-    def size(self) -> NetworkSize:
-        return size_of(self.unet)
-
     def _forward(self, noisy: Tensor, timestep: Tensor, condition: Condition) -> Tensor:
         self.last_input_shape = list(noisy.shape)
         dtype = self.unet.dtype
@@ -136,12 +132,3 @@ class ScoreNetwork:
         height, width = (side * self._pixels_per_latent for side in noisy.shape[2:])
         ids = torch.tensor([height, width, 0, 0, height, width], device=noisy.device)
         return ids.expand(noisy.shape[0], -1)
-
-
-def size_of(module: nn.Module) -> NetworkSize:
-    parameters = list(module.parameters())
-    return NetworkSize(
-        parameters=sum(p.numel() for p in parameters),
-        trained_parameters=sum(p.numel() for p in parameters if p.requires_grad),
-        parameter_bytes=sum(p.numel() * p.element_size() for p in parameters),
-    )

@@ -175,6 +175,28 @@ def test_checkpointing_recomputes_where_gradients_pass(
     assert {name for name, count in observed.recomputations.items() if count} == recomputing
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "precision", "states_per_weight"),
+    [("adamw", FP32, 2), ("adamw", BF16, 2), ("adamw", BF16_PURE, 2), ("sgd", FP32, 0)],
+)
+def test_the_floor_is_counted_from_the_tensors(
+    optimizer: str, precision: Precision, states_per_weight: int
+) -> None:
+    plan = make_plan(optimizer=Optimizer(name=optimizer), precision=precision)
+    workload = loaded(plan)
+    before = workload.sizes()
+    assert all(size.gradient_bytes == size.state_bytes == 0 for size in before.values())
+    cycle(workload)
+    sizes = workload.sizes()
+    assert sizes["teacher"].floor_bytes == sizes["teacher"].parameter_bytes
+    for name in ("student", "fake_score", "discriminator"):
+        size = sizes[name]
+        assert size.gradient_bytes == size.parameter_bytes
+        states = states_per_weight * size.parameter_bytes
+        assert states <= size.state_bytes <= states * 1.01  # AdamW's step counters are on the CPU too here
+        assert size.floor_bytes == size.parameter_bytes + size.gradient_bytes + size.state_bytes
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("name", ["gpu", "cpu"])
 def test_the_average_follows_the_student_once_a_step(recipe: str, name: str) -> None:

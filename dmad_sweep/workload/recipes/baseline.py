@@ -5,7 +5,7 @@ import torch
 from dmad_sweep.records.plan import Plan
 from dmad_sweep.records.result import NetworkSize, Observed
 from dmad_sweep.workload.draws import Draws
-from dmad_sweep.workload.networks import Feed, NetworkFactory, observe
+from dmad_sweep.workload.networks import Feed, NetworkFactory, observe, sizes_of
 from dmad_sweep.workload.protocol import Span
 
 
@@ -37,7 +37,7 @@ class Baseline:
                 self.student.predict_noise(noise[part], timestep, self._samples[part].condition)
 
     def sizes(self) -> dict[str, NetworkSize]:
-        return {"student": self.student.size()}
+        return sizes_of({"student": self.student.unet}, [])
 
     def observed(self) -> Observed:
         return observe(self.student, self._factory, {"student": self.student}, {})

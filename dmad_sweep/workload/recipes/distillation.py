@@ -10,11 +10,11 @@ from dmad_sweep.records.plan import Plan
 from dmad_sweep.records.result import NetworkSize, Observed
 from dmad_sweep.workload.diffusion import TIMESTEPS, NoiseSchedule
 from dmad_sweep.workload.draws import Draws
-from dmad_sweep.workload.networks import Feed, NetworkFactory, observe
+from dmad_sweep.workload.networks import Feed, NetworkFactory, observe, sizes_of
 from dmad_sweep.workload.optimization import Trainer
 from dmad_sweep.workload.protocol import Span
 from dmad_sweep.workload.samples import Samples
-from dmad_sweep.workload.score import Condition, ScoreNetwork, size_of
+from dmad_sweep.workload.score import Condition, ScoreNetwork
 
 DM_TIMESTEPS = (int(0.02 * TIMESTEPS), int(0.98 * TIMESTEPS) + 1)
 """Timesteps at which the two scores are compared (min_step_percent, max_step_percent of DMD2)."""
@@ -55,8 +55,8 @@ class Distillation(ABC):
             self._fake_score_turn(draws)
 
     def sizes(self) -> dict[str, NetworkSize]:
-        networks = {name: network.size() for name, network in self._networks().items()}
-        return networks | {"discriminator": size_of(self.head)}
+        modules = {name: network.unet for name, network in self._networks().items()}
+        return sizes_of(modules | {"discriminator": self.head}, self.trainers.values())
 
     def observed(self) -> Observed:
         return observe(self.student, self._factory, self._networks(), self.trainers)

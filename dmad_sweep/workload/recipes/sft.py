@@ -7,7 +7,7 @@ from dmad_sweep.records.plan import Plan
 from dmad_sweep.records.result import NetworkSize, Observed
 from dmad_sweep.workload.diffusion import TIMESTEPS, NoiseSchedule
 from dmad_sweep.workload.draws import Draws
-from dmad_sweep.workload.networks import Feed, NetworkFactory, observe
+from dmad_sweep.workload.networks import Feed, NetworkFactory, observe, sizes_of
 from dmad_sweep.workload.protocol import Span
 
 
@@ -52,7 +52,7 @@ class Sft:
                 self._average.update()
 
     def sizes(self) -> dict[str, NetworkSize]:
-        return {"student": self.student.size()}
+        return sizes_of({"student": self.student.unet}, [self._trainer])
 
     def observed(self) -> Observed:
         return observe(self.student, self._factory, {"student": self.student}, {"student": self._trainer})
