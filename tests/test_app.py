@@ -275,6 +275,13 @@ REFUSED = [
     ),
     (["-m", "batch.size=1,0"], 2, "batch.size=0 is not allowed: give a number of at least 1"),
     (["isolation=thread"], 2, "isolation=thread is not allowed: choose one of fork, spawn"),
+    (
+        ["data.root=~/pictures"],
+        1,
+        "data.root=~/pictures cannot be read; characters of Hydra's grammar need quotes: "
+        "\"data.root='~/pictures'\"",
+    ),
+    (["batch"], 2, "batch is not allowed: give a positive integer, for instance batch=3"),
     (["data=images"], 2, "data=images needs data.root=FOLDER, a folder of pictures"),
     (
         ["data=images", "data.root=absent"],

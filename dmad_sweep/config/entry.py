@@ -12,13 +12,13 @@ import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from dmad_sweep.config import schema, source
-from dmad_sweep.config.axes import normalise
+from dmad_sweep.config.axes import normalise, repr_quoted
 from dmad_sweep.config.documentation import leaves
 from dmad_sweep.config.project import conf_folder
 from dmad_sweep.config.schema import Config
@@ -59,6 +59,10 @@ def run(
         if full_error:
             raise
         return _refuse(str(error), REFUSED_BY_HYDRA)
+    except OverrideParseException as error:
+        if full_error:
+            raise
+        return _refuse(_ungrammatical(error.override), REFUSED_BY_HYDRA)
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         if isinstance(error.__cause__, ConfigError):
             return _refuse(str(error.__cause__), REFUSED)
@@ -176,6 +180,14 @@ def _full_errors() -> Iterator[None]:
 def _refuse(message: str, code: int) -> int:
     print(f"dmad_sweep: {message}", file=sys.stderr)
     return code
+
+
+def _ungrammatical(override: str) -> str:
+    key, equals, value = override.partition("=")
+    if not equals:
+        return f"{override} cannot be read: give overrides as key=value"
+    quoted = repr_quoted(value)
+    return f'{override} cannot be read; characters of Hydra\'s grammar need quotes: "{key}={quoted}"'
 
 
 def _condense(error: Exception, arguments: Sequence[str]) -> str:
