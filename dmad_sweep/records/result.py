@@ -25,7 +25,11 @@ def larger(first: int | None, second: int | None) -> int | None:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryReport:
-    """Peaks by stage. See DESIGN's decisions for what each headline covers."""
+    """Peaks by stage.
+
+    `first_forward_bytes` and `first_backward_bytes` are the highest from the trial's start to the end of the
+    first `student.forward` and `student.backward`; `peak` is the highest of all, `load` and warm-up included.
+    """
 
     meter: str
     """`cuda_allocator` (torch.cuda.memory_stats) or `process_rss` (VmHWM above `zero_bytes`)."""

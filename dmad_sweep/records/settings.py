@@ -12,7 +12,7 @@ from typing import Any
 from dmad_sweep.errors import ConfigError
 
 SPATIAL_MULTIPLE = 8
-"""Pixels: every VAE of the supported models reduces by 8 at least (facts: UNets take any multiple of 8)."""
+"""Pixels: every VAE of the supported models reduces by 8 at least and their UNets take any multiple of it."""
 
 MODELS = ("auto", "tiny", "sd15", "sdxl")
 RECIPES = ("dmd2", "fastgen", "sft")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 KIND, SWEEP, TRIAL_ID, ROW = "dmad.kind", "dmad.sweep", "dmad.trial_id", "dmad.row"
 
 TAG_LIMIT = 8000
-"""MLflow cuts tags off here (hydra_mlflow facts, MLflow 3.17)."""
+"""MLflow cuts tags off here (seen with MLflow 3.17)."""
 
 RUN_STATUS = {
     "ok": "FINISHED",
