@@ -95,6 +95,11 @@ def choose_device(wanted: Device, nvml: Nvml) -> PlannedDevice:
         ConfigError: there is no such device, or it is smaller than the one to emulate.
     """
     limit = None if wanted.memory_limit_gib is None else gib_to_bytes(wanted.memory_limit_gib)
+    if wanted.kind != "cpu" and "MIG-" in os.environ.get("CUDA_VISIBLE_DEVICES", ""):
+        raise ConfigError(
+            "CUDA_VISIBLE_DEVICES names a MIG instance, whose memory cannot be told from its card's yet; "
+            "choose a whole GPU, or device=cpu"
+        )
     gpus = visible_gpus(nvml.gpus)
     if wanted.kind == "cpu" or (wanted.kind == "auto" and not (gpus and torch_has_cuda())):
         return PlannedDevice(kind="cpu", name=_cpu_name(), memory_limit_bytes=limit)
