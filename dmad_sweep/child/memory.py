@@ -103,7 +103,7 @@ class CudaMeter:
 
         `set_per_process_memory_fraction` counts neither the context nor library handles (pytorch#58466),
         which take their part of a real card. The context grows as kernels are loaded (527 MiB at start,
-        some 750 MiB after a cycle of SD1.5 on an H200), so the allowance is set again at stage borders.
+        773 MiB after some of SD1.5 on an H200), so the allowance is set again at stage borders.
         """
         free, total = torch.cuda.mem_get_info(self._device)
         reserved = self._stats()["reserved_bytes"]["all"]["current"]
