@@ -1,8 +1,9 @@
 """The numeric axes: any size is an option of `batch`, `accumulation` and `resolution`.
 
 Hydra wants the options of a group to be strings and refuses the numbers that its own grammar makes of
-`batch=1,2,4`. So overrides of these groups are parsed by Hydra's grammar, checked here, and written anew
-with every value quoted.
+`batch=1,2,4`. So overrides of these groups are parsed by Hydra's grammar, numbers are checked here, and all
+is written anew with every value quoted. Names are left to Hydra, which alone knows every folder they may
+be in.
 """
 
 import re
@@ -16,7 +17,7 @@ from hydra.core.override_parser.types import Glob, Override, QuotedString
 from hydra.errors import HydraException
 
 from dmad_sweep.errors import ConfigError
-from dmad_sweep.records.settings import Accumulation, Batch, Resolution
+from dmad_sweep.records.settings import Accumulation, Batch, Resolution, refuse
 
 DIGITS = re.compile(r"[1-9][0-9]{0,8}")
 SIZE = re.compile(r"([1-9][0-9]{0,5})(?:x([1-9][0-9]{0,5}))?")
@@ -70,15 +71,20 @@ def looks_numeric(option: str) -> bool:
     return bool(re.match(r"[-+]?\d", option))
 
 
+def refused(group: str, shown: str, names: Sequence[str] = ()) -> ConfigError:
+    """The refusal of a value of an axis; `names` are the files that could have been chosen instead."""
+    instead = f", or choose {', '.join(names)}" if names else ""
+    return refuse(group, shown, AXES[group].allowed + instead)
+
+
 def node_of(group: str, option: str) -> dict[str, int]:
     """The configuration node of a numeric option. Raises ConfigError."""
-    axis = AXES[group]
     try:
-        node = axis.parse(option)
+        node = AXES[group].parse(option)
     except ConfigError as error:
-        raise ConfigError(f"{group}={option} is not allowed: {str(error).partition(': ')[2]}") from None
+        raise refuse(group, option, str(error).partition(": ")[2]) from None
     if node is None:
-        raise ConfigError(f"{group}={option} is not allowed: {axis.allowed}")
+        raise refused(group, option)
     return node
 
 
@@ -87,7 +93,7 @@ Options = Callable[[str], Iterable[str]]
 
 
 def normalise(overrides: Sequence[str], options: Options) -> list[str]:
-    """Overrides as Hydra accepts them; those of other keys are left as they are.
+    """Overrides as Hydra accepts them; those that it accepts anyway are left as they are.
 
     Raises:
         ConfigError: a value that no axis takes, with the allowed ones.
@@ -98,14 +104,37 @@ def normalise(overrides: Sequence[str], options: Options) -> list[str]:
 def _normalise(text: str, options: Options) -> str:
     key = text.partition("=")[0]
     group = key.lstrip("+~").partition("@")[0]
-    if group not in AXES or key.startswith("~"):
-        return text
+    if group in AXES and not key.startswith("~"):
+        return _written(key, _options_of_axis(group, text, options))
+    if group in AXES or options(group):
+        return _quoted_where_needed(key, text, options)
+    return text
+
+
+def _options_of_axis(group: str, text: str, options: Options) -> list[str]:
     try:
         values = _values(OverridesParser.create().parse_override(text), options)
     except HydraException:  # not in the grammar, or a sweep that cannot be enumerated
         raise ConfigError(f"{text} is not allowed: {AXES[group].allowed}") from None
-    values = [_option(group, value, options) for value in values]
-    return f"{key}={','.join(repr_quoted(value) for value in values)}"
+    return [_option(group, value, options) for value in values]
+
+
+def _quoted_where_needed(key: str, text: str, options: Options) -> str:
+    """An override of another group: `precision=32` is told like any other option that does not exist."""
+    try:
+        values = _values(OverridesParser.create().parse_override(text), options)
+    except HydraException:  # Hydra says why
+        return text
+    if text == key or all(_is_taken_by_hydra(value) for value in values):
+        return text
+    return _written(key, [option_text(value) for value in values])
+
+
+def _is_taken_by_hydra(value: Any) -> bool:
+    """Groups take names and lists of names; a dictionary is an override of the group's keys."""
+    if isinstance(value, list):
+        return all(isinstance(item, (str, QuotedString)) for item in value)
+    return isinstance(value, (str, QuotedString, dict))
 
 
 def _values(override: Override, options: Options) -> list[Any]:
@@ -129,15 +158,25 @@ def _matches(name: str, patterns: Iterable[str | QuotedString]) -> bool:
 
 
 def _option(group: str, value: Any, options: Options) -> str:
-    text = value.text if isinstance(value, QuotedString) else str(value)
-    wrong_kind = isinstance(value, (bool, float, list, dict, type(None))) or not text
-    if not wrong_kind and not looks_numeric(text) and text in set(options(group)):
-        return text
-    shown = "null" if value is None else text
-    if wrong_kind or not looks_numeric(text):
-        raise ConfigError(f"{group}={shown} is not allowed: {AXES[group].allowed}")
-    node_of(group, text)
+    text = option_text(value)
+    if isinstance(value, (bool, float, list, dict, type(None))) or not text:
+        raise refused(group, text)
+    if looks_numeric(text) and text not in options(group):
+        node_of(group, text)
     return text
+
+
+def option_text(value: Any) -> str:
+    """A value of Hydra's grammar or of YAML as a person writes it."""
+    if isinstance(value, QuotedString):
+        return value.text
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
+
+
+def _written(key: str, options: Iterable[str]) -> str:
+    return f"{key}={','.join(repr_quoted(option) for option in options)}"
 
 
 def repr_quoted(option: str) -> str:

@@ -11,7 +11,8 @@ from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from dmad_sweep.config.axes import AXES, looks_numeric, node_of
+from dmad_sweep.config.axes import AXES, looks_numeric, node_of, option_text, refused
+from dmad_sweep.errors import ConfigError
 
 SCHEME = "dmad-axes"
 
@@ -56,10 +57,11 @@ class AxisConfigSource(ConfigSource):
 
 
 class AxisSearchPath(SearchPathPlugin):
-    """Puts the source behind the files, which win."""
+    """Puts the source behind all files, which win."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        search_path.append(provider="dmad_sweep", path=f"{SCHEME}://")
+        # Hydra puts --config-dir before the first provider of this name; any other would hide files in it.
+        search_path.append(provider="schema", path=f"{SCHEME}://")
 
 
 class FileConfigSource(HydraFileConfigSource):
@@ -70,7 +72,10 @@ class FileConfigSource(HydraFileConfigSource):
     """
 
     def load_config(self, config_path: str) -> ConfigResult:
-        result = super().load_config(config_path)
+        try:
+            result = super().load_config(config_path)
+        except (PermissionError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{config_path} in {self.path} cannot be read: {error}") from error
         defaults = result.config.get("defaults") if isinstance(result.config, DictConfig) else None
         if isinstance(defaults, ListConfig):
             for entry in defaults:
@@ -79,12 +84,15 @@ class FileConfigSource(HydraFileConfigSource):
 
 
 def _quote_numbers(entry: Any) -> None:
+    """`- precision: 32` too is an option that does or does not exist."""
     if not isinstance(entry, DictConfig):
         return
     for key, value in list(entry.items()):
         group = str(key).split(" ")[-1].lstrip("/").partition("@")[0]
-        if group in AXES and isinstance(value, int) and not isinstance(value, bool):
-            entry[key] = str(value)
+        if isinstance(value, (bool, int, float)):
+            entry[key] = option_text(value)
+        elif group in AXES and isinstance(value, ListConfig):
+            raise refused(group, str(list(value)))
 
 
 def register() -> None:
