@@ -20,14 +20,11 @@ from dmad_sweep.records.result import Failure, Result
 if TYPE_CHECKING:
     import torch
 
-TASKS = ("encode", "measure")
-"""`encode` fills the latent cache; `measure` is the trial."""
-
 
 def run(folder: TrialFolder, task: str, parent: int) -> int:
     """Carry out one task for the trial in `folder`; its outcome is in the files, the return an exit code.
 
-    `parent` is the process whose death ends this one.
+    `encode` fills the latent cache, `measure` is the trial. The death of the process `parent` ends this one.
     """
     die_with_parent(parent)
     _redirect_output(folder)

@@ -100,9 +100,8 @@ def row_of(record: Record) -> Row:
     plan, result = record.plan, record.result
     memory = result.memory if result else None
     measured = [cycle for cycle in result.cycles if not cycle.warmup] if result else []
-    iteration = iteration_s(
-        plan.recipe.name, plan.phase.name, plan.recipe.student_update_freq, _turns(measured)
-    )
+    turns = _turns(measured)
+    iteration = iteration_s(plan.recipe.name, plan.phase.name, plan.recipe.student_update_freq, turns)
     data = Spread.of(turn.data_s for cycle in measured for turn in cycle.turns)
     device_peak = device_peak_bytes(record)
     died_stage, died_cycle = _died(record)
@@ -145,9 +144,9 @@ def row_of(record: Record) -> Row:
         headroom_bytes=headroom_bytes(record, device_peak),
         peak_stage=memory.peak_stage if memory else None,
         peak_cycle=memory.peak_cycle if memory else None,
-        student_turn_s=Spread.of(_turns(measured).get("student", [])),
-        fake_score_turn_s=Spread.of(_turns(measured).get("fake_score", [])),
-        inference_s=Spread.of(_turns(measured).get("inference", [])),
+        student_turn_s=Spread.of(turns.get("student", [])),
+        fake_score_turn_s=Spread.of(turns.get("fake_score", [])),
+        inference_s=Spread.of(turns.get("inference", [])),
         data_s=data,
         iteration_s=iteration,
         images_per_s=images_per_s(plan.effective_batch, iteration, data),
