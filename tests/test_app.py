@@ -387,6 +387,27 @@ def test_the_users_own_options_and_sweeps(project: Path) -> None:
     ]
 
 
+def test_without_m_the_sweep_of_a_file_is_one_combination(project: Path) -> None:
+    (project / "mine").mkdir()
+    (project / "mine" / "swept.yaml").write_text(
+        "defaults:\n  - config\n  - override batch: 5\n  - _self_\n"
+        "hydra: {sweeper: {params: {batch: '1,3'}}}\n"
+    )
+    arguments = ["--config-dir", "mine", "--config-name", "swept", *QUICK]
+    assert run(project, *arguments).returncode == 0
+    (sweep,) = sweep_folders(project)
+    assert [r.plan.batch.size for r in records(sweep)] == [5]
+
+
+def test_a_file_that_takes_the_sweeps_name_away_is_refused(project: Path) -> None:
+    (project / "mine").mkdir()
+    (project / "mine" / "unnamed.yaml").write_text("defaults: [config, _self_]\nsweep: {name: null}\n")
+    done = run(project, "--config-dir", "mine", "--config-name", "unnamed", *QUICK)
+    assert done.returncode == 2
+    assert done.stderr == "dmad_sweep: sweep.name=null is not allowed: leave it out, or give a name\n"
+    assert not (project / "outputs").exists()
+
+
 def test_a_sweep_of_a_known_name_is_refused(project: Path) -> None:
     assert run(project, "sweep.name=mine", *QUICK).returncode == 0
     done = run(project, "sweep.name=mine", *QUICK)

@@ -99,6 +99,7 @@ def _run(
         if sweeps and not parsed.multirun:
             _require_one_combination(overrides)
             flags.append("--multirun")
+            overrides.append("hydra.sweeper.params=null")  # a file's axes are swept with -m alone
     composed: list[DictConfig] = []
     # A task that raises inside Hydra's own run gets a line of Hydra's printed before it.
     decorated = hydra.main(version_base="1.3", config_path=str(conf), config_name=config_name)(

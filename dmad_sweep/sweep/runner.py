@@ -70,5 +70,7 @@ class TrialRunner:
 
 
 def sweep_folder(settings: Config) -> SweepFolder:
-    assert settings.sweep.name is not None, "the entry point names every sweep"
+    """Raises ConfigError where a file of the user's own takes the name away that every sweep is given."""
+    if settings.sweep.name is None:
+        raise ConfigError("sweep.name=null is not allowed: leave it out, or give a name")
     return OutputsFolder(Path(settings.outputs)).sweep(settings.sweep.name)
