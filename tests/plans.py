@@ -58,7 +58,7 @@ def save_model(
     """A diffusers folder with a UNet and a VAE of random weights."""
     from diffusers import AutoencoderKL, UNet2DConditionModel
 
-    from dmad_sweep.workload.models import ARCHITECTURES
+    from dmad_sweep.workload.architectures import ARCHITECTURES
 
     unet = UNet2DConditionModel(
         sample_size=8,
@@ -71,5 +71,5 @@ def save_model(
         cross_attention_dim=cross_attention,
     )
     unet.save_pretrained(folder / "unet")
-    AutoencoderKL(**ARCHITECTURES["tiny"].vae).save_pretrained(folder / "vae")
+    AutoencoderKL(**ARCHITECTURES["tiny"].vae.config).save_pretrained(folder / "vae")
     return folder

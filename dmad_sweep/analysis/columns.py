@@ -77,6 +77,7 @@ COLUMNS = (
     ),
     Column("precision", _precision, shared=_if_equal("precision", _precision)),
     Column(f"check{SOFT_HYPHEN}pointing", _checkpointing, shared=_if_equal("checkpointing", _checkpointing)),
+    Column("adapter", lambda row: row.adapter, default="full"),
     Column("attention", lambda row: row.attention, default="auto"),
     Column("optimizer", lambda row: row.optimizer, default="adamw"),
     Column("ema", lambda row: row.ema, default="none"),

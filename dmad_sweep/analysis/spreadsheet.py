@@ -29,6 +29,7 @@ BEFORE_METRICS = (
     "effective_batch",
     "precision",
     "checkpointing",
+    "adapter",
     "attention",
     "optimizer",
     "ema",

@@ -39,6 +39,7 @@ def plan_trial(settings: Config, device: PlannedDevice, sweep: str, index: int) 
         accumulation=settings.accumulation,
         precision=settings.precision,
         checkpointing=settings.checkpointing,
+        adapter=settings.adapter,
         attention=settings.attention,
         optimizer=settings.optimizer,
         ema=settings.ema,

@@ -8,6 +8,7 @@ from hydra.core.config_store import ConfigStore
 from dmad_sweep.records.settings import (
     DEVICES,
     Accumulation,
+    Adapter,
     Attention,
     Batch,
     Checkpointing,
@@ -95,6 +96,7 @@ class Config:
     accumulation: Accumulation = field(default_factory=Accumulation)
     precision: Precision = field(default_factory=Precision)
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
+    adapter: Adapter = field(default_factory=Adapter)
     attention: Attention = field(default_factory=Attention)
     optimizer: Optimizer = field(default_factory=Optimizer)
     ema: Ema = field(default_factory=Ema)

@@ -107,6 +107,7 @@ def params_of(row: Row) -> dict[str, str | int]:
         "resolution": row.resolution,
         "precision": row.precision,
         "checkpointing": row.checkpointing,
+        "adapter": row.adapter,
         "attention": row.attention,
         "optimizer": row.optimizer,
         "ema": row.ema,

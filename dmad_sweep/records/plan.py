@@ -1,9 +1,10 @@
 """What the measured process is told: one trial, fully resolved."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dmad_sweep.records.settings import (
     Accumulation,
+    Adapter,
     Attention,
     Batch,
     Checkpointing,
@@ -55,6 +56,7 @@ class Plan:
     accumulation: Accumulation
     precision: Precision
     checkpointing: Checkpointing
+    adapter: Adapter = field(default_factory=Adapter)
     attention: Attention
     optimizer: Optimizer
     ema: Ema
@@ -80,6 +82,8 @@ class Plan:
             parts.append(self.recipe.name)
         if self.checkpointing.name != "none":
             parts.append(f"checkpointing {self.checkpointing.name}")
+        if self.adapter.networks:
+            parts.append(self.adapter.label)
         if self.attention.name != "auto":
             parts.append(f"attention {self.attention.name}")
         if self.optimizer.name != "adamw":

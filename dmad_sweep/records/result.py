@@ -119,7 +119,7 @@ class Observed:
     optimizer_states: dict[str, bool] = field(default_factory=dict)
     """Whether every trained parameter has the state that its optimizer keeps."""
     recomputations: dict[str, int] = field(default_factory=dict)
-    """Forwards of each network's first block inside a backward."""
+    """Blocks of each network that were run again inside a backward."""
     attention: list[str] | None = None
     """Attention kernels of the student's first forward with gradients; None without gradients."""
 
@@ -131,6 +131,8 @@ class NetworkSize:
     parameters: int
     trained_parameters: int
     parameter_bytes: int
+    buffer_bytes: int = 0
+    """Tables that belong to the module and are no parameters: SD3-medium's positions take 216 MiB."""
     gradient_bytes: int
     """Gradients at the network's first optimizer step; 0 before it and where nothing is trained."""
     state_bytes: int
@@ -138,7 +140,7 @@ class NetworkSize:
 
     @property
     def floor_bytes(self) -> int:
-        return self.parameter_bytes + self.gradient_bytes + self.state_bytes
+        return self.parameter_bytes + self.buffer_bytes + self.gradient_bytes + self.state_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,6 +55,7 @@ class Row:
     resolution: str
     precision: str
     checkpointing: str
+    adapter: str = "full"
     attention: str
     optimizer: str
     ema: str
@@ -123,6 +124,7 @@ def row_of(record: Record) -> Row:
         resolution=plan.resolution.label,
         precision=plan.precision.name,
         checkpointing=plan.checkpointing.name,
+        adapter=plan.adapter.label,
         attention=plan.attention.name,
         optimizer=plan.optimizer.name,
         ema=plan.ema.name,

@@ -14,13 +14,24 @@ from dmad_sweep.errors import ConfigError
 SPATIAL_MULTIPLE = 8
 """Pixels: every VAE of the supported models reduces by 8 at least and their UNets take any multiple of it."""
 
-MODELS = ("auto", "tiny", "sd15", "sdxl")
+MODELS = (
+    "auto",
+    "tiny",
+    "sd15",
+    "sdxl",
+    "pixart_sigma",
+    "sana_0.6b",
+    "sana_1.6b",
+    "sd3_medium",
+    "flux_schnell",
+)
 RECIPES = ("dmd2", "fastgen", "sft")
 PHASES = ("train", "inference")
 SOURCES = ("synthetic", "images")
 DEVICES = ("auto", "cuda", "cpu")
 DTYPES = ("float32", "float16", "bfloat16")
 NETWORKS = ("student", "fake_score", "teacher")
+TRAINED = NETWORKS[:2]
 ATTENTIONS = ("auto", "flash", "efficient", "cudnn", "math")
 OPTIMIZERS = ("adamw", "adamw_fused", "adamw_8bit", "adafactor", "sgd")
 EMAS = ("none", "gpu", "cpu")
@@ -119,6 +130,35 @@ class Checkpointing:
 
 
 @dataclass
+class Adapter:
+    """Low-rank adapters instead of whole trained networks."""
+
+    name: str = documented("full", "Name of the setting in tables and params.")
+    networks: list[str] = field(
+        default_factory=list,
+        metadata={"help": "Networks that train a low-rank adapter on frozen weights: student, fake_score."},
+    )
+    rank: int = documented(64, "Rank of the adapters; 64 is DMD2's for SDXL.")
+    targets: list[str] = field(
+        default_factory=lambda: ["to_q", "to_k", "to_v", "to_out.0"],
+        metadata={"help": "Linear layers that get an adapter, by the end of their names."},
+    )
+    share_backbone: bool = documented(
+        True, "Keep the frozen weights once, for the teacher and every adapted network."
+    )
+
+    def __post_init__(self) -> None:
+        for network in self.networks:
+            require_choice("adapter.networks", network, TRAINED)
+        require_minimum("adapter.rank", self.rank, 1)
+
+    @property
+    def label(self) -> str:
+        """`full`, or the name with the rank: `lora-64`."""
+        return f"{self.name}-{self.rank}" if self.networks else self.name
+
+
+@dataclass
 class Attention:
     name: str = documented(
         "auto", "Kernels that attention may use: auto (torch chooses), flash, efficient, cudnn or math."
@@ -159,9 +199,13 @@ class Ema:
 
 @dataclass
 class Model:
-    name: str = documented("auto", "auto (sd15 on a CUDA device, tiny on a CPU), tiny, sd15 or sdxl.")
+    name: str = documented(
+        "auto",
+        "auto (sd15 on a CUDA device, tiny on a CPU), tiny, sd15, sdxl, pixart_sigma, sana_0.6b, sana_1.6b, "
+        "sd3_medium or flux_schnell.",
+    )
     pretrained: str | None = documented(
-        None, "Local diffusers folder (unet/, vae/) to load instead of random weights."
+        None, "Local diffusers folder (unet/ or transformer/, vae/) to load instead of random weights."
     )
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dmad_sweep.errors import RecordError
+from dmad_sweep.records.capabilities import why_impossible
 from dmad_sweep.records.codec import read_json, write_json
 from dmad_sweep.records.files import TrialFolder
 from dmad_sweep.records.plan import Plan
@@ -37,12 +38,20 @@ def run_trial(
 ) -> Record:
     """Run a trial to its end, whatever that is, and leave record.json behind.
 
+    A combination that is known to be impossible is recorded as `invalid`, and no process is started.
+
     Raises:
         IsolationError: no child can be started at all.
         KeyboardInterrupt: after the child was killed and the record written as `killed`.
     """
     started_at = time.time()
     folder.path.mkdir(parents=True, exist_ok=True)
+    reason = why_impossible(plan)
+    if reason is not None:
+        record = _without_process(plan, reason, started_at, provenance)
+        write_json(folder.plan, plan)
+        write_json(folder.record, record)
+        return record
     watch = _Watch(plan, folder, nvml, on_progress)
     write_json(folder.plan, watch.plan)
     interrupted: KeyboardInterrupt | None = None
@@ -190,6 +199,22 @@ class _Watch:
                 return log.read().decode(errors="replace")
         except OSError:
             return None
+
+
+def _without_process(plan: Plan, reason: str, started_at: float, provenance: Provenance) -> Record:
+    not_started = "no process was started"
+    return Record(
+        status="invalid",
+        started_at=started_at,
+        ended_at=time.time(),
+        plan=plan,
+        result=None,
+        ending=Ending(pid=None, exit_code=None, signal=None, wall_s=0.0, explanation=reason),
+        device_memory=DeviceMemory(
+            unmeasured={"peak_used_bytes": not_started, "process_peak_bytes": not_started}
+        ),
+        provenance=provenance,
+    )
 
 
 def _read_result(folder: TrialFolder) -> tuple[Result | None, str | None]:

@@ -3,11 +3,7 @@
 import torch
 from torch import Tensor
 
-from dmad_sweep.errors import UnsupportedError
-from dmad_sweep.records.settings import Attention, Precision
-
-HALF_ONLY = ("flash", "cudnn")
-"""Kernels without a float32 form."""
+from dmad_sweep.records.settings import Attention
 
 NODES = {
     "ScaledDotProductFlashAttention": "flash",
@@ -18,15 +14,6 @@ NODES = {
     "SafeSoftmax": "math",
 }
 """Beginnings of autograd node names, and the kernel that each belongs to."""
-
-
-def require_possible(attention: Attention, precision: Precision) -> None:
-    """Raises UnsupportedError for a kernel that cannot compute in the regime's type."""
-    compute = precision.autocast or precision.weights
-    if attention.name in HALF_ONLY and compute == "float32":
-        raise UnsupportedError(
-            f"attention={attention.name} has no float32 kernel; use attention=efficient or precision=bf16"
-        )
 
 
 def allow_kernels(attention: Attention) -> None:

@@ -1,9 +1,12 @@
-"""The discriminator head on a score network's mid-block features, built for the resolution."""
+"""The discriminator head on a score network's features, built for the resolution."""
 
 import math
 
 import torch
 from torch import Tensor, nn
+
+WIDTH = 1280
+"""Channels of SD1.5's and SDXL's mid-block, on which DMD2's head works."""
 
 
 class DiscriminatorHead(nn.Module):
@@ -12,12 +15,16 @@ class DiscriminatorHead(nn.Module):
     At the sizes DMD2 trains this is its head (sd_guidance.py: convolutions of kernel 4 and stride 2 until
     4×4 is left, one that takes the 4×4 whole, then one logit): 52,437,761 parameters for SD1.5 at 512 px,
     104,874,241 for SDXL at 1024 px. DMD2's layers are fixed and raise or average silently at other sizes;
-    here as many are stacked as the feature map needs.
+    here as many are stacked as the feature map needs. Features wider than DMD2's, of large transformers, are
+    projected to its width first: the convolutions grow with the square of the width.
     """
 
     def __init__(self, channels: int, height: int, width: int) -> None:
         super().__init__()
         layers: list[nn.Module] = []
+        if channels > WIDTH:
+            layers.append(nn.Conv2d(channels, WIDTH, 1))
+            channels = WIDTH
         while max(height, width) > 4 and min(height, width) > 1:
             layers += self._stage(channels, nn.Conv2d(channels, channels, 4, stride=2, padding=1))
             height, width = height // 2, width // 2
@@ -33,10 +40,3 @@ class DiscriminatorHead(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Features (B, C, h, w) to logits (B,); more likely real is larger."""
         return torch.flatten(self.layers(features))
-
-
-def feature_size(latent: int, downsamplings: int) -> int:
-    """Side of the mid-block's map: each downsampling convolution (kernel 3, stride 2) rounds up."""
-    for _ in range(downsamplings):
-        latent = (latent + 1) // 2
-    return latent

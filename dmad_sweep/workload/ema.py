@@ -7,11 +7,11 @@ from dmad_sweep.records.settings import Ema
 
 
 class WeightAverage:
-    """Float32 averages of a module's trained parameters, on their device or in host memory."""
+    """Float32 averages of trained parameters, on their device or in host memory."""
 
-    def __init__(self, module: nn.Module, settings: Ema) -> None:
+    def __init__(self, parameters: list[nn.Parameter], settings: Ema) -> None:
         self._decay = settings.decay
-        self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self._parameters = parameters
         device = torch.device("cpu") if settings.name == "cpu" else None
         self.averages = [
             parameter.detach().to(device=device, dtype=torch.float32, copy=True)

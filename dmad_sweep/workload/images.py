@@ -10,6 +10,7 @@ import logging
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy
 import torch
@@ -64,8 +65,17 @@ def encode_missing(plan: Plan, device: torch.device) -> None:
         except (OSError, SyntaxError, ValueError, UnidentifiedImageError) as error:  # what Pillow raises
             log.warning("skipped %s: not a readable picture (%s)", picture, error)
             continue
-        latent = vae.encode(pixels[None].to(device)).latent_dist.mode() * vae.config.scaling_factor
+        latent = encode(vae, pixels[None].to(device))
         _save(latent[0].float().cpu().contiguous(), key.file(picture))
+
+
+def encode(vae: Any, pixels: Tensor) -> Tensor:
+    """Pixels (B, 3, H, W) in [-1, 1] to scaled latents. SANA's VAE has no distribution."""
+    encoded = vae.encode(pixels)
+    latent: Tensor = encoded.latent_dist.mode() if hasattr(encoded, "latent_dist") else encoded.latent
+    shift = getattr(vae.config, "shift_factor", None) or 0.0
+    scaled: Tensor = (latent - shift) * vae.config.scaling_factor
+    return scaled
 
 
 def read_picture(file: Path, height: int, width: int) -> Tensor:

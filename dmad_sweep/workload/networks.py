@@ -7,11 +7,15 @@ from torch import nn
 
 from dmad_sweep.records.plan import Plan
 from dmad_sweep.records.result import NetworkSize, Observed
-from dmad_sweep.workload.attention import allow_kernels, require_possible
-from dmad_sweep.workload.discriminator import DiscriminatorHead, feature_size
+from dmad_sweep.workload.adapters import add_adapter
+from dmad_sweep.workload.architectures import ARCHITECTURES
+from dmad_sweep.workload.attention import allow_kernels
+from dmad_sweep.workload.backbones import BACKBONES, Backbone
+from dmad_sweep.workload.diffusion import Diffusion, create_diffusion
+from dmad_sweep.workload.discriminator import DiscriminatorHead
 from dmad_sweep.workload.ema import WeightAverage
 from dmad_sweep.workload.images import CachedLatents
-from dmad_sweep.workload.models import ARCHITECTURES, POOLED_WIDTH, TEXT_TOKENS, build_unet, placement
+from dmad_sweep.workload.models import build_denoiser, placement
 from dmad_sweep.workload.optimization import Trainer, bytes_of
 from dmad_sweep.workload.precision import Regime
 from dmad_sweep.workload.samples import LatentSource, SampleList, Samples, SyntheticLatents
@@ -23,32 +27,41 @@ class NetworkFactory:
 
     def __init__(self, plan: Plan, device: torch.device) -> None:
         self._plan, self._device = plan, device
+        self._architecture = ARCHITECTURES[plan.model.name]
         self.regime = Regime(plan.precision, device)
-        self.pixels_per_latent = ARCHITECTURES[plan.model.name].vae_factor
+        self.pixels_per_latent = self._architecture.vae_factor
+        self._shared: Backbone | None = None
+        self._owned: set[Backbone] = set()
 
     def prepare(self) -> None:
-        """Settings that hold for the whole process. Raises UnsupportedError."""
-        require_possible(self._plan.attention, self._plan.precision)
+        """Settings that hold for the whole process."""
         self.regime.apply_globally()
         allow_kernels(self._plan.attention)
 
-    def frozen(self, name: str) -> ScoreNetwork:
+    def diffusion(self) -> Diffusion:
+        return create_diffusion(self._architecture, self._device)
+
+    def frozen(self, role: str) -> ScoreNetwork:
         """In the compute type, its weights without gradients."""
-        network = self._build(self.regime.frozen, name)
-        network.train_weights(False)
-        network.unet.eval()
-        return network
+        return self._network(role, self._frozen_backbone(), trained=[])
 
-    def trained(self, name: str) -> ScoreNetwork:
-        """In the type of trained weights."""
-        network = self._build(self.regime.weights, name)
-        network.unet.train()
-        return network
+    def trained(self, role: str) -> ScoreNetwork:
+        """Whole, in the type of trained weights, or as an adapter on a frozen backbone."""
+        adapter = self._plan.adapter
+        if role in adapter.networks:
+            backbone = self._frozen_backbone()
+            with placement(self.regime.weights, self._device, self._plan.data.seed):
+                trained = add_adapter(backbone, role, adapter.rank, adapter.targets)
+        else:
+            backbone = self._backbone(self.regime.weights)
+            trained = backbone.weights
+        backbone.module.train()
+        return self._network(role, backbone, trained=trained)
 
-    def trainer(self, modules: list[nn.Module], *, clipped: bool = True) -> Trainer:
-        """An optimizer as the plan wants it."""
+    def trainer(self, *parameters: Iterable[nn.Parameter], clipped: bool = True) -> Trainer:
+        """An optimizer as the plan wants it, for all of `parameters`."""
         return Trainer(
-            modules,
+            [parameter for group in parameters for parameter in group],
             self._plan.optimizer,
             self.regime,
             micro_steps=self._plan.accumulation.steps,
@@ -56,23 +69,38 @@ class NetworkFactory:
         )
 
     def average(self, network: ScoreNetwork) -> WeightAverage | None:
-        """The moving average of a network's weights, where the plan wants one."""
-        return None if self._plan.ema.name == "none" else WeightAverage(network.unet, self._plan.ema)
+        """The moving average of a network's trained weights, where the plan wants one."""
+        return None if self._plan.ema.name == "none" else WeightAverage(network.trained, self._plan.ema)
 
     def head(self, features_of: ScoreNetwork) -> DiscriminatorHead:
-        """A discriminator head for a network's mid-block features at the plan's resolution."""
-        config = features_of.unet.config
-        height, width = (
-            feature_size(side // self.pixels_per_latent, len(config.block_out_channels) - 1)
-            for side in (self._plan.resolution.height, self._plan.resolution.width)
+        """A discriminator head for a network's features at the plan's resolution."""
+        shape = features_of.backbone.feature_shape(
+            self._plan.resolution.height // self.pixels_per_latent,
+            self._plan.resolution.width // self.pixels_per_latent,
         )
         with placement(self.regime.weights, self._device, self._plan.data.seed):
-            return DiscriminatorHead(config.block_out_channels[-1], height, width)
+            return DiscriminatorHead(*shape)
 
-    def _build(self, dtype: torch.dtype, name: str) -> ScoreNetwork:
-        unet = build_unet(self._plan.model, dtype, self._device, self._plan.data.seed)
-        network = ScoreNetwork(unet, self.regime, self.pixels_per_latent)
-        if name in self._plan.checkpointing.networks:
+    def _frozen_backbone(self) -> Backbone:
+        """A new one, or with `adapter.share_backbone` the one that all frozen and adapted networks share."""
+        if self._shared is not None:
+            return self._shared
+        backbone = self._backbone(self.regime.frozen)
+        backbone.module.requires_grad_(False).eval()
+        if self._plan.adapter.networks and self._plan.adapter.share_backbone:
+            self._shared = backbone
+        return backbone
+
+    def _backbone(self, dtype: torch.dtype) -> Backbone:
+        module = build_denoiser(self._plan.model, dtype, self._device, self._plan.data.seed)
+        return BACKBONES[self._architecture.backbone](module, dtype, self.pixels_per_latent)
+
+    def _network(self, role: str, backbone: Backbone, *, trained: list[nn.Parameter]) -> ScoreNetwork:
+        """The first network on a backbone owns it."""
+        first = backbone not in self._owned
+        self._owned.add(backbone)
+        network = ScoreNetwork(role, backbone, self.regime, trained=trained, owns_backbone=first)
+        if role in self._plan.checkpointing.networks:
             network.checkpoint_blocks()
         return network
 
@@ -81,20 +109,20 @@ class Feed:
     """Hands each turn the samples of its optimizer step, on the device."""
 
     def __init__(self, plan: Plan, network: ScoreNetwork, device: torch.device) -> None:
-        config = network.unet.config
-        factor = ARCHITECTURES[plan.model.name].vae_factor
+        architecture, backbone = ARCHITECTURES[plan.model.name], network.backbone
+        factor = architecture.vae_factor
         height, width = plan.resolution.height // factor, plan.resolution.width // factor
         latents: LatentSource
         if plan.data.source == "images":
             latents = CachedLatents(plan)
         else:
             latents = SyntheticLatents(
-                plan.data.num_samples, config.in_channels, height, width, plan.data.seed
+                plan.data.num_samples, backbone.latent_channels, height, width, plan.data.seed
             )
         self._samples = SampleList(
             latents,
-            text_shape=(TEXT_TOKENS, config.cross_attention_dim),
-            pooled_width=POOLED_WIDTH if config.addition_embed_type == "text_time" else None,
+            text_shape=(architecture.text_tokens, backbone.text_width),
+            pooled_width=backbone.pooled_width,
             seed=plan.data.seed,
         )
         self._effective_batch = plan.effective_batch
@@ -108,20 +136,28 @@ class Feed:
         return samples
 
 
-def sizes_of(modules: dict[str, nn.Module], trainers: Iterable[Trainer]) -> dict[str, NetworkSize]:
-    """What each module holds: weights, and gradients and states by the trainers' account."""
+def sizes_of(
+    networks: dict[str, ScoreNetwork], trainers: Iterable[Trainer], head: nn.Module | None = None
+) -> dict[str, NetworkSize]:
+    """What each network holds: weights and buffers, and gradients and states by the trainers' account."""
     trainers = list(trainers)
-    sizes = {}
-    for name, module in modules.items():
-        parameters = list(module.parameters())
-        sizes[name] = NetworkSize(
-            parameters=sum(p.numel() for p in parameters),
-            trained_parameters=sum(p.numel() for p in parameters if p.requires_grad),
-            parameter_bytes=bytes_of(parameters),
-            gradient_bytes=sum(t.gradient_bytes.get(p, 0) for t in trainers for p in parameters),
-            state_bytes=sum(t.state_bytes(p) for t in trainers for p in parameters),
-        )
+    sizes = {name: size_of(network.owned, network.buffers, trainers) for name, network in networks.items()}
+    if head is not None:
+        sizes["discriminator"] = size_of(list(head.parameters()), list(head.buffers()), trainers)
     return sizes
+
+
+def size_of(
+    parameters: list[nn.Parameter], buffers: list[torch.Tensor], trainers: Iterable[Trainer]
+) -> NetworkSize:
+    return NetworkSize(
+        parameters=sum(p.numel() for p in parameters),
+        trained_parameters=sum(p.numel() for p in parameters if p.requires_grad),
+        parameter_bytes=bytes_of(parameters),
+        buffer_bytes=bytes_of(buffers),
+        gradient_bytes=sum(t.gradient_bytes.get(p, 0) for t in trainers for p in parameters),
+        state_bytes=sum(t.state_bytes(p) for t in trainers for p in parameters),
+    )
 
 
 def observe(

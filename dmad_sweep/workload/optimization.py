@@ -12,21 +12,21 @@ from dmad_sweep.workload.precision import Regime
 
 
 class Trainer:
-    """An optimizer over some modules' trained parameters, with accumulation, clipping and loss scaling.
+    """An optimizer over parameters, with accumulation, clipping and loss scaling.
 
     `max_grad_norm` None leaves gradients unclipped.
     """
 
     def __init__(
         self,
-        modules: Iterable[nn.Module],
+        parameters: list[nn.Parameter],
         settings: Optimizer,
         regime: Regime,
         *,
         micro_steps: int,
         max_grad_norm: float | None,
     ) -> None:
-        self._parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
+        self._parameters = parameters
         self._optimizer = build_optimizer(self._parameters, settings)
         self._scaler = regime.scaler()
         self._micro_steps = micro_steps

@@ -8,8 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from dmad_sweep.workload.condition import Condition
 from dmad_sweep.workload.draws import Draws
-from dmad_sweep.workload.score import Condition
 
 WAVES = 8
 

@@ -116,6 +116,7 @@ def test_params_are_the_combination() -> None:
         "resolution": "768",
         "precision": "bf16",
         "checkpointing": "none",
+        "adapter": "full",
         "attention": "auto",
         "optimizer": "adamw",
         "ema": "none",

@@ -12,14 +12,23 @@ from pathlib import Path
 import psutil
 import pytest
 
+from dmad_sweep.records.codec import read_json
 from dmad_sweep.records.files import TrialFolder
 from dmad_sweep.records.progress import ProgressReader
-from dmad_sweep.records.settings import Model, Schedule
+from dmad_sweep.records.record import Record
+from dmad_sweep.records.row import row_of
+from dmad_sweep.records.settings import Model, Resolution, Schedule
 from dmad_sweep.sweep.devices import Nvml
-from dmad_sweep.sweep.isolation import ForkIsolation, IsolationError, SpawnIsolation, kill
+from dmad_sweep.sweep.isolation import Child, ForkIsolation, IsolationError, SpawnIsolation, kill
 from dmad_sweep.sweep.trial import run_trial
 from plans import make_plan
 from sweep.conftest import PROVENANCE, run_in
+
+
+class Refusing(SpawnIsolation):
+    def start(self, folder: TrialFolder, task: str) -> Child:
+        raise AssertionError("a process was started")
+
 
 ENDLESS = Schedule(warmup_cycles=2, measured_cycles=1_000_000)
 
@@ -174,3 +183,13 @@ def test_no_orphan_is_left_when_the_launcher_is_killed(
     launcher.send_signal(number)
     launcher.wait(10)
     wait_until(lambda: not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE], 10)
+
+
+def test_an_impossible_combination_starts_no_process(folder: TrialFolder) -> None:
+    plan = make_plan(model=Model("sd3_medium"), resolution=Resolution(504, 512))
+    record = run_in(Refusing(), plan, folder)
+    assert (record.status, record.result, record.ending.pid) == ("invalid", None, None)
+    row = row_of(record)
+    assert row.explanation is not None
+    assert "sd3_medium takes multiples of 16 pixels" in row.explanation
+    assert read_json(Record, folder.record) == record

@@ -26,7 +26,7 @@ def part_from_teacher(workload: Dmd2) -> None:
     """All networks start equal, so what the scores disagree in is near rounding; let them differ."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for parameter in workload.fake_score.unet.parameters():
+        for parameter in workload.fake_score.backbone.weights:
             parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
 
 
@@ -40,7 +40,7 @@ def gradients_of_turn(plan: Plan, turn: str, *, parted: bool = False) -> list[Te
     trainer.step = lambda: None  # type: ignore[method-assign]
     workload.fetch(1, turn)
     workload.run(1, turn)
-    return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in network.unet.parameters()]
+    return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in network.backbone.weights]
 
 
 def difference(first: list[Tensor], second: list[Tensor]) -> float:
@@ -52,9 +52,9 @@ def difference(first: list[Tensor], second: list[Tensor]) -> float:
 def test_turns_train_what_they_should_and_nothing_else() -> None:
     workload = loaded(make_plan(optimizer=Optimizer(learning_rate=1e-3)))
     networks = {
-        "teacher": workload.teacher.unet,
-        "student": workload.student.unet,
-        "fake_score": workload.fake_score.unet,
+        "teacher": workload.teacher.backbone.module,
+        "student": workload.student.backbone.module,
+        "fake_score": workload.fake_score.backbone.module,
         "head": workload.head,
     }
 
@@ -127,7 +127,7 @@ def test_checkpointing_recomputes() -> None:
             nonlocal calls
             calls += 1
 
-        for block in workload.student.unet.down_blocks:
+        for block in workload.student.backbone.module.down_blocks:
             for resnet in block.resnets:
                 resnet.register_forward_pre_hook(count)  # a recomputation stops before the end
         workload.fetch(1, "student")
@@ -141,13 +141,15 @@ def test_checkpointing_recomputes() -> None:
 def test_types_are_those_of_the_regime(precision: object) -> None:
     plan = make_plan(precision=precision)
     workload = loaded(plan)
-    assert workload.teacher.unet.dtype == getattr(torch, plan.precision.frozen)
-    assert workload.student.unet.dtype == torch.float32
+    assert workload.teacher.backbone.module.dtype == getattr(torch, plan.precision.frozen)
+    assert workload.student.backbone.module.dtype == torch.float32
     for turn in workload.turns:
         workload.fetch(1, turn)
         workload.run(1, turn)
     seen: list[torch.dtype] = []
-    workload.student.unet.conv_in.register_forward_hook(lambda m, i, output: seen.append(output.dtype))
+    workload.student.backbone.module.conv_in.register_forward_hook(
+        lambda m, i, output: seen.append(output.dtype)
+    )
     workload.fetch(2, "student")
     workload.run(2, "student")
     assert seen == [getattr(torch, plan.precision.autocast or "float32")]
@@ -174,11 +176,11 @@ def test_stages_come_in_their_order() -> None:
 def test_features_stop_at_the_mid_block_and_keep_nothing_else_alive() -> None:
     workload = loaded(make_plan())
     decoder_calls: list[object] = []
-    workload.fake_score.unet.up_blocks[0].register_forward_hook(lambda *_: decoder_calls.append(1))
+    workload.fake_score.backbone.module.up_blocks[0].register_forward_hook(lambda *_: decoder_calls.append(1))
     latents = torch.randn(1, 4, 8, 8)
     workload.fetch(1, "student")
     with torch.no_grad():
         features = workload.fake_score.features(latents, torch.tensor([5]), workload._samples.condition)
     assert features.shape == (1, 32, 1, 1)
     assert not decoder_calls
-    assert not workload.fake_score.unet.mid_block._forward_hooks
+    assert not workload.fake_score.backbone.module.mid_block._forward_hooks

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dmad_sweep.records.settings import Batch, Optimizer, Recipe
+from dmad_sweep.workload.condition import Condition
 from dmad_sweep.workload.recipes.dmd2 import Dmd2
 from dmad_sweep.workload.samples import Samples
-from dmad_sweep.workload.score import Condition
 from plans import make_plan
 
 BATCH, TEACHER_STEPS, CYCLES, STUDENT_EVERY = 16, 500, 300, 2
@@ -34,19 +34,19 @@ def condition_of(sign: Tensor) -> Condition:
 
 def train_teacher(workload: Dmd2, data: TwoModes) -> None:
     """Plain denoising, so that there is a distribution to be matched."""
-    workload.teacher.train_weights(True)
-    optimizer = torch.optim.Adam(workload.teacher.unet.parameters())
+    workload.teacher.backbone.module.requires_grad_(True)
+    optimizer = torch.optim.Adam(workload.teacher.backbone.module.parameters())
     draws = torch.Generator().manual_seed(2)
     for step in range(TEACHER_STEPS):
         samples = data.next()
         noise = torch.randn(samples.latents.shape, generator=draws)
         timestep = torch.randint(0, 1000, (BATCH,), generator=draws)
-        noisy = workload._schedule.add_noise(samples.latents, noise, timestep)
+        noisy = workload._diffusion.add_noise(samples.latents, noise, timestep)
         optimizer.param_groups[0]["lr"] = 2e-3 * (1 - step / TEACHER_STEPS)
         optimizer.zero_grad()
-        F.mse_loss(workload.teacher.predict_noise(noisy, timestep, samples.condition), noise).backward()
+        F.mse_loss(workload.teacher.predict(noisy, timestep, samples.condition), noise).backward()
         optimizer.step()
-    workload.teacher.train_weights(False)
+    workload.teacher.backbone.module.requires_grad_(False)
 
 
 def distance_to_data(workload: Dmd2) -> tuple[float, float]:
@@ -80,7 +80,7 @@ def test_a_few_hundred_steps_move_the_student_to_the_data() -> None:
     data = TwoModes(seed=1)
     train_teacher(workload, data)
     for network in (workload.student, workload.fake_score):
-        network.unet.load_state_dict(workload.teacher.unet.state_dict())
+        network.backbone.module.load_state_dict(workload.teacher.backbone.module.state_dict())
     workload._feed = data  # type: ignore[assignment]
     before, _ = distance_to_data(workload)
     for cycle in range(1, CYCLES + 1):

@@ -34,10 +34,10 @@ class Baseline:
             part = slice(start, start + size)
             timestep = torch.full((size,), self._plan.recipe.student_timestep, device=self._device)
             with self._span("student.forward"), torch.no_grad():
-                self.student.predict_noise(noise[part], timestep, self._samples[part].condition)
+                self.student.predict(noise[part], timestep, self._samples[part].condition)
 
     def sizes(self) -> dict[str, NetworkSize]:
-        return sizes_of({"student": self.student.unet}, [])
+        return sizes_of({"student": self.student}, [])
 
     def observed(self) -> Observed:
         return observe(self.student, self._factory, {"student": self.student}, {})

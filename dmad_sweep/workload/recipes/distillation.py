@@ -4,17 +4,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dmad_sweep.records.plan import Plan
 from dmad_sweep.records.result import NetworkSize, Observed
-from dmad_sweep.workload.diffusion import TIMESTEPS, NoiseSchedule
+from dmad_sweep.workload.condition import Condition
+from dmad_sweep.workload.diffusion import TIMESTEPS
 from dmad_sweep.workload.draws import Draws
 from dmad_sweep.workload.networks import Feed, NetworkFactory, observe, sizes_of
 from dmad_sweep.workload.optimization import Trainer
 from dmad_sweep.workload.protocol import Span
 from dmad_sweep.workload.samples import Samples
-from dmad_sweep.workload.score import Condition, ScoreNetwork
+from dmad_sweep.workload.score import ScoreNetwork
 
 DM_TIMESTEPS = (int(0.02 * TIMESTEPS), int(0.98 * TIMESTEPS) + 1)
 """Timesteps at which the two scores are compared (min_step_percent, max_step_percent of DMD2)."""
@@ -36,7 +37,7 @@ class Distillation(ABC):
         self.student = factory.trained("student")
         self.fake_score = factory.trained("fake_score")
         self.head = factory.head(self.teacher)
-        self._schedule = NoiseSchedule(self._device)
+        self._diffusion = factory.diffusion()
         self.trainers = self._build_trainers()
         self._average = factory.average(self.student)
         self._feed = Feed(self._plan, self.student, self._device)
@@ -55,8 +56,7 @@ class Distillation(ABC):
             self._fake_score_turn(draws)
 
     def sizes(self) -> dict[str, NetworkSize]:
-        modules = {name: network.unet for name, network in self._networks().items()}
-        return sizes_of(modules | {"discriminator": self.head}, self.trainers.values())
+        return sizes_of(self._networks(), self.trainers.values(), self.head)
 
     def observed(self) -> Observed:
         return observe(self.student, self._factory, self._networks(), self.trainers)
@@ -64,8 +64,8 @@ class Distillation(ABC):
     def generate(self, noise: Tensor, condition: Condition) -> Tensor:
         """The one-step student: clean latents (B, C, h, w) from noise of the same shape, float32."""
         timestep = torch.full((len(noise),), self._recipe.student_timestep, device=self._device)
-        predicted = self.student.predict_noise(noise, timestep, condition)
-        return self._schedule.clean_from_noise(noise, predicted, timestep)
+        predicted = self.student.predict(noise, timestep, condition)
+        return self._diffusion.clean_from(noise, predicted, timestep)
 
     @abstractmethod
     def _build_trainers(self) -> dict[str, Trainer]:
@@ -87,15 +87,15 @@ class Distillation(ABC):
             yield part, self._samples[part]
 
     def _matching_direction(
-        self, generated: Tensor, noisy: Tensor, timestep: Tensor, fake_noise: Tensor, teacher_noise: Tensor
+        self, generated: Tensor, noisy: Tensor, timestep: Tensor, by_fake: Tensor, by_teacher: Tensor
     ) -> Tensor:
         """Gradient of distribution matching with respect to `generated` (equations 7 and 8 of DMD).
 
-        The difference of the clean latents that fake score and guided teacher see in the same noisy one,
-        normalised per sample.
+        The difference of the clean latents that the predictions of fake score and guided teacher imply for
+        the same noisy one, normalised per sample.
         """
-        seen_by_fake = self._schedule.clean_from_noise(noisy, fake_noise, timestep)
-        seen_by_teacher = self._schedule.clean_from_noise(noisy, teacher_noise, timestep)
+        seen_by_fake = self._diffusion.clean_from(noisy, by_fake, timestep)
+        seen_by_teacher = self._diffusion.clean_from(noisy, by_teacher, timestep)
         scale = (generated - seen_by_teacher).abs().mean(dim=(1, 2, 3), keepdim=True)
         return torch.nan_to_num((seen_by_fake - seen_by_teacher) / scale)
 
@@ -107,9 +107,3 @@ class Distillation(ABC):
         """The head's logits (B,), float32; the head's weights are of the regime's type, without autocast."""
         logits: Tensor = self.head(features.to(next(self.head.parameters()).dtype))
         return logits.float()
-
-
-def gradients_through_weights(modules: list[nn.Module], on: bool) -> None:
-    """Let gradients reach the weights of `modules`, or pass through them only."""
-    for module in modules:
-        module.requires_grad_(on)

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dmad_sweep.workload.condition import Condition, join
 from dmad_sweep.workload.diffusion import TIMESTEPS
 from dmad_sweep.workload.draws import Draws
 from dmad_sweep.workload.optimization import Trainer
-from dmad_sweep.workload.recipes.distillation import DM_TIMESTEPS, Distillation, gradients_through_weights
-from dmad_sweep.workload.score import Condition, join
+from dmad_sweep.workload.recipes.distillation import DM_TIMESTEPS, Distillation
 
 
 class Dmd2(Distillation):
@@ -21,8 +21,8 @@ class Dmd2(Distillation):
 
     def _build_trainers(self) -> dict[str, Trainer]:
         return {
-            "student": self._factory.trainer([self.student.unet]),
-            "fake_score": self._factory.trainer([self.fake_score.unet, self.head]),
+            "student": self._factory.trainer(self.student.trained),
+            "fake_score": self._factory.trainer(self.fake_score.trained, self.head.parameters()),
         }
 
     def _student_turn(self, draws: Draws) -> None:
@@ -30,7 +30,8 @@ class Dmd2(Distillation):
         noise, dm_noise, gan_noise = (draws.noise_like(latents) for _ in range(3))
         dm_timestep = draws.timesteps(count, *DM_TIMESTEPS)
         gan_timestep = draws.timesteps(count, 0, recipe.gan_max_timestep)
-        gradients_through_weights([self.fake_score.unet, self.head], False)
+        self.fake_score.train_weights(False)
+        self.head.requires_grad_(False)
         for part, samples in self._micro_batches():
             condition = samples.condition
             with self._span("student.forward"):
@@ -44,7 +45,8 @@ class Dmd2(Distillation):
             with self._span("student.backward"):
                 self.trainers["student"].backward(loss)
             del generated, direction, matching, realness, loss
-        gradients_through_weights([self.fake_score.unet, self.head], True)
+        self.fake_score.train_weights(True)
+        self.head.requires_grad_(True)
         with self._span("student.optimizer"):
             self.trainers["student"].step()
 
@@ -58,29 +60,30 @@ class Dmd2(Distillation):
             with self._span("student.sample"), torch.no_grad():
                 generated = self.generate(noise[part], condition)
             with self._span("fake_score.forward"):
-                target, timestep = denoising_noise[part], denoising_timestep[part]
-                noisy = self._schedule.add_noise(generated, target, timestep)
-                denoising = F.mse_loss(self.fake_score.predict_noise(noisy, timestep, condition), target)
+                added, timestep = denoising_noise[part], denoising_timestep[part]
+                noisy = self._diffusion.add_noise(generated, added, timestep)
+                target = self._diffusion.target(generated, added)
+                denoising = F.mse_loss(self.fake_score.predict(noisy, timestep, condition), target)
                 real = self._realness(samples.latents, real_noise[part], real_timestep[part], condition)
                 fake = self._realness(generated, fake_noise[part], fake_timestep[part], condition)
                 telling_apart = F.softplus(fake).mean() + F.softplus(-real).mean()
                 loss = denoising + recipe.discriminator_weight * telling_apart
             with self._span("fake_score.backward"):
                 self.trainers["fake_score"].backward(loss)
-            del generated, noisy, denoising, real, fake, telling_apart, loss
+            del generated, noisy, target, denoising, real, fake, telling_apart, loss
         with self._span("fake_score.optimizer"):
             self.trainers["fake_score"].step()
 
     def _direction(self, generated: Tensor, noise: Tensor, timestep: Tensor, condition: Condition) -> Tensor:
         """Distribution matching; the teacher's negative and positive pass are one batch of twice the size."""
-        noisy = self._schedule.add_noise(generated, noise, timestep)
-        fake_noise = self.fake_score.predict_noise(noisy, timestep, condition)
-        both = self.teacher.predict_noise(
+        noisy = self._diffusion.add_noise(generated, noise, timestep)
+        by_fake = self.fake_score.predict(noisy, timestep, condition)
+        both = self.teacher.predict(
             torch.cat([noisy, noisy]), torch.cat([timestep, timestep]), join(condition.empty(), condition)
         )
-        return self._matching_direction(generated, noisy, timestep, fake_noise, self._guided(*both.chunk(2)))
+        return self._matching_direction(generated, noisy, timestep, by_fake, self._guided(*both.chunk(2)))
 
     def _realness(self, latents: Tensor, noise: Tensor, timestep: Tensor, condition: Condition) -> Tensor:
         """Logits (B,) of the head on the fake score's features of re-noised latents."""
-        noisy = self._schedule.add_noise(latents, noise, timestep)
+        noisy = self._diffusion.add_noise(latents, noise, timestep)
         return self._logits(self.fake_score.features(noisy, timestep, condition))

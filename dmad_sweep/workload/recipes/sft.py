@@ -5,14 +5,14 @@ import torch.nn.functional as F
 
 from dmad_sweep.records.plan import Plan
 from dmad_sweep.records.result import NetworkSize, Observed
-from dmad_sweep.workload.diffusion import TIMESTEPS, NoiseSchedule
+from dmad_sweep.workload.diffusion import TIMESTEPS
 from dmad_sweep.workload.draws import Draws
 from dmad_sweep.workload.networks import Feed, NetworkFactory, observe, sizes_of
 from dmad_sweep.workload.protocol import Span
 
 
 class Sft:
-    """One turn: predict the noise of noised latents."""
+    """One turn: predict the noise (or velocity) of noised latents."""
 
     turns = ("student",)
 
@@ -23,8 +23,8 @@ class Sft:
     def load(self) -> None:
         self._factory.prepare()
         self.student = self._factory.trained("student")
-        self._schedule = NoiseSchedule(self._device)
-        self._trainer = self._factory.trainer([self.student.unet])
+        self._diffusion = self._factory.diffusion()
+        self._trainer = self._factory.trainer(self.student.trained)
         self._average = self._factory.average(self.student)
         self._feed = Feed(self._plan, self.student, self._device)
 
@@ -39,9 +39,9 @@ class Sft:
             part = slice(start, start + size)
             samples, timestep = self._samples[part], timesteps[part]
             with self._span("student.forward"):
-                noisy = self._schedule.add_noise(samples.latents, noise[part], timestep)
-                predicted = self.student.predict_noise(noisy, timestep, samples.condition)
-                loss = F.mse_loss(predicted, noise[part])
+                noisy = self._diffusion.add_noise(samples.latents, noise[part], timestep)
+                predicted = self.student.predict(noisy, timestep, samples.condition)
+                loss = F.mse_loss(predicted, self._diffusion.target(samples.latents, noise[part]))
             with self._span("student.backward"):
                 self._trainer.backward(loss)
             del noisy, predicted, loss
@@ -52,7 +52,7 @@ class Sft:
                 self._average.update()
 
     def sizes(self) -> dict[str, NetworkSize]:
-        return sizes_of({"student": self.student.unet}, [self._trainer])
+        return sizes_of({"student": self.student}, [self._trainer])
 
     def observed(self) -> Observed:
         return observe(self.student, self._factory, {"student": self.student}, {"student": self._trainer})
