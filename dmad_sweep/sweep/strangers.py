@@ -7,9 +7,12 @@ from typing import Literal
 
 import psutil
 
-from dmad_sweep.records.record import Stranger
+from dmad_sweep.errors import ConfigError
+from dmad_sweep.records.plan import PlannedDevice
+from dmad_sweep.records.record import DeviceMemory, Stranger
 from dmad_sweep.records.result import larger
-from dmad_sweep.sweep.devices import GpuProcess
+from dmad_sweep.sweep.devices import GpuProcess, Nvml
+from dmad_sweep.units import MIB
 
 
 class Strangers:
@@ -48,6 +51,26 @@ class Strangers:
         return [*self._before, *[Stranger(seen="during")] * (len(self._appeared) - 1)]
 
 
+def refuse_if_in_use(device: PlannedDevice, nvml: Nvml) -> None:
+    """For `device.require_idle`, before the first trial of a sweep; a CPU is never refused.
+
+    Raises:
+        ConfigError: others use the device.
+    """
+    if device.uuid is None:
+        return
+    others = Strangers(nvml.processes(device.uuid, graphics=True)).found()
+    used = nvml.used_bytes(device.uuid)
+    if not DeviceMemory(used_before_bytes=used, strangers=others).in_use_before:
+        return
+    who = ", ".join(_described(stranger) for stranger in others) or "processes that NVML does not list here"
+    amount = "" if used is None else f", {used / MIB:.0f} MiB in all"
+    raise ConfigError(
+        f"device.require_idle=true is not allowed now: {device.name} is used by {who}{amount}; wait until it "
+        "is free, choose another with device.index, or leave require_idle out and read the rows' remarks"
+    )
+
+
 def _is_ours(pid: int) -> bool:
     """Whether this is the present process or descends from it."""
     with suppress(Exception):  # gone, hidden, or a /proc that psutil stumbles over: no reason to end a trial
@@ -65,3 +88,10 @@ def _name(pid: int) -> str | None:
     with suppress(Exception):  # as above
         return "".join(c if c.isprintable() else "?" for c in psutil.Process(pid).name()[:64])
     return None
+
+
+def _described(stranger: Stranger) -> str:
+    parts = [f"pid {stranger.pid}"]
+    if stranger.used_bytes is not None:
+        parts.append(f"{stranger.used_bytes / MIB:.0f} MiB")
+    return f"{stranger.name or 'a process'} ({', '.join(parts)})"

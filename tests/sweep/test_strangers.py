@@ -1,4 +1,4 @@
-"""Others on the GPU: remarked or noticed while a trial runs. NVML is played by `Driver`."""
+"""Others on the GPU: refused, remarked or noticed while a trial runs. NVML is played by `Driver`."""
 
 import os
 import subprocess
@@ -14,12 +14,15 @@ import pynvml
 import pytest
 from factories import make_gpu_plan
 
+from dmad_sweep.config.schema import Config, Device, Sweep
+from dmad_sweep.errors import ConfigError
 from dmad_sweep.records.codec import read_json
 from dmad_sweep.records.files import TrialFolder
 from dmad_sweep.records.record import IDLE_BYTES, Record, Stranger
 from dmad_sweep.records.row import row_of
 from dmad_sweep.sweep import trial
 from dmad_sweep.sweep.devices import GpuProcess, Nvml
+from dmad_sweep.sweep.runner import TrialRunner
 from dmad_sweep.sweep.trial import run_trial
 from dmad_sweep.units import GIB, MIB
 from sweep.conftest import PROVENANCE
@@ -75,6 +78,51 @@ def own() -> Iterator[int]:
     started = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     yield started.pid
     started.communicate()
+
+
+def plan_first(outputs: Path, *, require_idle: bool = True, kind: str = "cuda", index: int = 0) -> None:
+    device = Device(kind=kind, require_idle=require_idle)
+    settings = Config(device=device, outputs=str(outputs), sweep=Sweep(name="s"))
+    TrialRunner("s").plan(settings, index)
+
+
+def test_a_process_of_somebody_else_is_refused_by_name(driver: Driver, tmp_path: Path) -> None:
+    parent = psutil.Process(os.getppid())
+    driver.compute = [process(parent.pid, 3 * GIB)]
+    driver.graphics = [process(OTHER, None), process(parent.pid, 3 * GIB)]
+    driver.used_bytes = 3100 * MIB
+    with pytest.raises(ConfigError) as refused:
+        plan_first(tmp_path)
+    assert str(refused.value) == (
+        f"device.require_idle=true is not allowed now: NVIDIA H200 is used by {parent.name()} "
+        f"(pid {parent.pid}, 3072 MiB), a process (pid {OTHER}), 3100 MiB in all; wait until it is free, "
+        "choose another with device.index, or leave require_idle out and read the rows' remarks"
+    )
+    plan_first(tmp_path, require_idle=False)
+    plan_first(tmp_path, kind="cpu")
+
+
+@pytest.mark.parametrize("listed", [[], [process(None)], [process(0)], [process(7, 1 << 60)]])
+def test_where_nvml_lists_nobody_the_memory_in_use_decides(
+    listed: list[Any], driver: Driver, tmp_path: Path
+) -> None:
+    driver.compute, driver.used_bytes = listed, IDLE_BYTES
+    plan_first(tmp_path)
+    driver.used_bytes = IDLE_BYTES + MIB
+    with pytest.raises(ConfigError, match="processes that NVML does not list here, 513 MiB in all"):
+        plan_first(tmp_path)
+
+
+def test_a_sweep_that_has_begun_is_not_refused_for_what_its_own_trials_hold(
+    driver: Driver, own: int, tmp_path: Path
+) -> None:
+    driver.compute = [process(own), process(os.getpid())]
+    plan_first(tmp_path)
+    driver.compute = [process(FOREIGN)]
+    with pytest.raises(ConfigError):
+        plan_first(tmp_path)
+    (tmp_path / "sweeps/s/trials/000").mkdir(parents=True)
+    plan_first(tmp_path, index=1)
 
 
 @dataclass
@@ -178,8 +226,11 @@ def test_where_not_even_the_child_is_listed_strangers_are_unmeasured(
 @pytest.mark.parametrize(
     "error", [pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED), RuntimeError("not of this version")]
 )
-def test_an_error_of_nvml_ends_no_trial(error: Exception, driver: Driver, watch: Watch) -> None:
+def test_an_error_of_nvml_ends_neither_the_check_nor_a_trial(
+    error: Exception, driver: Driver, watch: Watch, tmp_path: Path
+) -> None:
     driver.error = error
+    plan_first(tmp_path)
     record = watch([process(CHILD)])
     assert record.device_memory.peak_used_bytes == driver.used_bytes
     assert "strangers" in record.device_memory.unmeasured
