@@ -1,9 +1,11 @@
 """What a reader must know beside the numbers, as short sentences and as notes below a table."""
 
+import math
 from collections.abc import Sequence
 
 from dmad_sweep.analysis.text import amount
 from dmad_sweep.records.row import Row
+from dmad_sweep.units import bytes_to_gib
 
 OF_A_TABLE = {
     "cpu_memory": "peak is the process's memory above its start: a CPU has no allocator to ask",
@@ -12,6 +14,10 @@ OF_A_TABLE = {
 """Codes of the device, which all rows of a table share, measured or not."""
 
 OF_A_ROW = {
+    "device_in_use": "others used {used_before} of the device before the trial: device peak and headroom "
+    "count that in, and times are not the trial's alone",
+    "stranger": "another process used the device during the trial: peaks of the device and times are not "
+    "the trial's alone",
     "probable_oom": "probably out of memory: the library's error does not say so for certain",
     "allocation_retries": "the allocator had to free its cache and retry: times are not comparable",
     "no_optimizer_state": "some optimizer never stepped (loss scaling skipped it): its states are missing",
@@ -23,7 +29,7 @@ OF_A_ROW = {
 
 def remarks(row: Row) -> list[str]:
     """Sentences on a row, most specific last. A code that is not known here stands for itself."""
-    said = [OF_A_TABLE.get(code) or OF_A_ROW.get(code, code) for code in row.remarks]
+    said = [_sentence(code, row) for code in row.remarks]
     if row.oom_requested_bytes is not None:
         said.append(f"asked for {amount(row.oom_requested_bytes)} more when memory ran out")
     if row.explanation:
@@ -48,6 +54,16 @@ class Notes:
 
     def lines(self) -> list[str]:
         return [*self._general, *(f"{letter}: {sentence}" for sentence, letter in self._letters.items())]
+
+
+def _sentence(code: str, row: Row) -> str:
+    text = OF_A_TABLE.get(code) or OF_A_ROW.get(code)
+    if text is None:
+        return code
+    before = row.used_before_bytes
+    # rounded up to a tenth, so that a desktop's few MiB more or less make no note of their own
+    used = f"up to {math.ceil(10 * bytes_to_gib(before)) / 10:.1f} GiB" if before else "some"
+    return text.format(used_before=used)
 
 
 def _on_one_line(text: str) -> str:

@@ -47,6 +47,9 @@ class Device:
     memory_limit_gib: float | None = documented(
         None, "Emulate a card of this size; on a CPU, allow the process this much above its start."
     )
+    require_idle: bool = documented(
+        False, "Refuse to start a sweep while others use its GPU; otherwise rows carry a remark."
+    )
 
     def __post_init__(self) -> None:
         require_choice("device.kind", self.kind, DEVICES)

@@ -1,11 +1,20 @@
 """The truth about one trial: plan, result and how the process ended. MLflow can be rebuilt from it."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from dmad_sweep.records.plan import Plan
 from dmad_sweep.records.result import Result, Status
+from dmad_sweep.units import MIB
 
 SCHEMA_VERSION = 1
+
+IDLE_BYTES = 512 * MIB
+"""A GPU with more than this in use is not idle, whatever its list of processes says.
+
+It is below what one process takes that holds nothing but a CUDA context (527 MiB on an H200), and above what
+a GPU without processes shows once the driver's own reserve is left out (a few MiB).
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +37,19 @@ class Ending:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Stranger:
+    """A process of somebody else's on the device. It is looked at, never touched."""
+
+    seen: Literal["before", "during"]
+    """Whether it was there before the trial or appeared during it."""
+    pid: int | None = None
+    """As NVML gives it; None when it can only be counted, see `DeviceMemory.strangers`."""
+    name: str | None = None
+    used_bytes: int | None = None
+    """The most that NVML attributed to it when it was looked at."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeviceMemory:
     """NVML's view, sampled by the parent while the child lived. None on a CPU, with the reason."""
 
@@ -38,7 +60,16 @@ class DeviceMemory:
     process_peak_bytes: int | None = None
     """Highest used bytes of the child's process, where NVML can attribute memory to it."""
     samples: int = 0
+    strangers: list[Stranger] = field(default_factory=list)
+    """Others' processes that NVML lists; in a container it may hide them, or show PIDs of the host, among
+    which the child's own cannot be told: there, all that appear but one are strangers."""
     unmeasured: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def in_use_before(self) -> bool:
+        """Whether others used the device before the trial."""
+        listed = any(stranger.seen == "before" for stranger in self.strangers)
+        return listed or (self.used_before_bytes or 0) > IDLE_BYTES
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,6 +77,7 @@ class Row:
     peak_reserved_bytes: int | None
     device_peak_bytes: int | None
     headroom_bytes: int | None
+    used_before_bytes: int | None = None
     peak_stage: str | None
     peak_cycle: int | None
 
@@ -144,6 +145,7 @@ def row_of(record: Record) -> Row:
         peak_reserved_bytes=memory.peak.reserved_bytes if memory else None,
         device_peak_bytes=device_peak,
         headroom_bytes=headroom_bytes(record, device_peak),
+        used_before_bytes=record.device_memory.used_before_bytes,
         peak_stage=memory.peak_stage if memory else None,
         peak_cycle=memory.peak_cycle if memory else None,
         student_turn_s=Spread.of(turns.get("student", [])),
@@ -235,6 +237,10 @@ def remarks_of(record: Record) -> list[str]:
         remarks.append("cpu_memory")
     if asked.device.memory_limit_bytes is not None:
         remarks.append("emulated")
+    if record.device_memory.in_use_before:
+        remarks.append("device_in_use")
+    if any(stranger.seen == "during" for stranger in record.device_memory.strangers):
+        remarks.append("stranger")
     if result and result.out_of_memory and not result.out_of_memory.certain:
         remarks.append("probable_oom")
     if memory and memory.allocation_retries and record.status == "ok":

@@ -4,6 +4,7 @@ import importlib.util
 import os
 import platform
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from dmad_sweep.config.schema import Device
 from dmad_sweep.errors import ConfigError
 from dmad_sweep.records.plan import PlannedDevice
 from dmad_sweep.units import bytes_to_gib, gib_to_bytes
+
+PID_LIMIT = 2**22
+"""Linux gives no process a higher number."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +31,15 @@ class Gpu:
     uuid: str
     name: str
     total_bytes: int
+
+
+@dataclass(frozen=True)
+class GpuProcess:
+    """A process as NVML lists it. In a container the PID may be the host's."""
+
+    pid: int
+    used_bytes: int | None
+    """None where NVML cannot attribute memory (WSL, MPS)."""
 
 
 class Nvml:
@@ -50,21 +63,26 @@ class Nvml:
         memory = self._memory(uuid)
         return None if memory is None else int(memory.used)
 
-    def process_bytes(self, uuid: str, pid: int) -> int | None:
-        """Memory that NVML attributes to a process; None where it cannot (containers, WSL, MPS).
+    def processes(self, uuid: str, *, graphics: bool = False) -> list[GpuProcess]:
+        """The processes on a device, as far as NVML lists them: in many containers, none.
 
-        Reported PIDs may be the host's or, after some driver updates, garbage; so a value must belong to
-        exactly this PID and fit the device.
+        After some driver updates entries are garbage; what cannot be a PID or does not fit the device is
+        dropped. `graphics` adds processes that only draw. That list takes milliseconds and holds the
+        driver's lock (MangoHud#2104), so it is not for while something is measured.
         """
-        try:
-            processes = pynvml.nvmlDeviceGetComputeRunningProcesses(self._handles[uuid])
-        except pynvml.NVMLError:
-            return None
+        lists = [pynvml.nvmlDeviceGetComputeRunningProcesses]
+        if graphics:
+            lists.append(pynvml.nvmlDeviceGetGraphicsRunningProcesses)
         total = next(gpu.total_bytes for gpu in self.gpus if gpu.uuid == uuid)
-        for process in processes:
-            if process.pid == pid and process.usedGpuMemory and process.usedGpuMemory <= total:
-                return int(process.usedGpuMemory)
-        return None
+        found: dict[int, GpuProcess] = {}
+        for listed in lists:
+            # an old driver lacks the call, and not every release of the binding says so by an NVMLError
+            with suppress(Exception):
+                for process in listed(self._handles[uuid]):
+                    used = process.usedGpuMemory or None
+                    if 0 < (process.pid or 0) < PID_LIMIT and (used is None or used <= total):
+                        found.setdefault(process.pid, GpuProcess(pid=process.pid, used_bytes=used))
+        return list(found.values())
 
     def _add(self, index: int) -> None:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)

@@ -13,6 +13,7 @@ from dmad_sweep.records.record import Record
 from dmad_sweep.sweep.devices import Nvml, choose_device
 from dmad_sweep.sweep.isolation import Isolation, create_isolation
 from dmad_sweep.sweep.provenance import provenance
+from dmad_sweep.sweep.strangers import refuse_if_in_use
 from dmad_sweep.sweep.trial import OnProgress, run_trial
 
 
@@ -33,7 +34,11 @@ class TrialRunner:
                 f"sweep.name={folder.name} is not allowed: {folder.path} holds a sweep of that name "
                 "already; choose another or leave it out"
             )
-        return plan_trial(settings, choose_device(settings.device, self._nvml), self._sweep, index)
+        device = choose_device(settings.device, self._nvml)
+        # once a trial has begun, the sweep's own processes may be on the device
+        if settings.device.require_idle and not folder.trials():
+            refuse_if_in_use(device, self._nvml)
+        return plan_trial(settings, device, self._sweep, index)
 
     def prepare(self, settings: Config) -> None:
         """Start what takes long to start, without waiting for it."""

@@ -15,6 +15,7 @@ from dmad_sweep.records.record import DeviceMemory, Ending, Provenance, Record
 from dmad_sweep.records.result import Result, Status, larger
 from dmad_sweep.sweep.devices import Nvml
 from dmad_sweep.sweep.isolation import Child, Isolation, kill
+from dmad_sweep.sweep.strangers import Strangers
 
 SAMPLING_PERIOD_S = 0.02
 """NVML's used memory is a staircase while the child lives, because the allocator keeps what it has."""
@@ -85,16 +86,18 @@ class _Watch:
         self._process_peak: int | None = None
         self._samples = 0
         self._next_process_sample = 0.0
+        self._strangers: Strangers | None = None
         self._pid: int | None = None
         self._return_code: int | None = None
         self._wall_s = 0.0
 
     def sample_before(self) -> None:
-        """Note what is in use before the measured process starts."""
+        """Note what is in use, and who is there, before the measured process starts."""
         device = self.plan.device
         if device.uuid is not None:
             used = self._nvml.used_bytes(device.uuid)
             self.plan = replace(self.plan, device=replace(device, used_before_bytes=used))
+            self._strangers = Strangers(self._nvml.processes(device.uuid, graphics=True))
 
     def follow(self, child: Child) -> None:
         """Watch a child until it ends; kill it when this process is interrupted."""
@@ -144,7 +147,11 @@ class _Watch:
         self._peak = larger(self._peak, self._nvml.used_bytes(uuid))
         if time.monotonic() >= self._next_process_sample:
             self._next_process_sample = time.monotonic() + PROCESS_SAMPLING_PERIOD_S
-            self._process_peak = larger(self._process_peak, self._nvml.process_bytes(uuid, pid))
+            processes = self._nvml.processes(uuid)
+            own = next((process.used_bytes for process in processes if process.pid == pid), None)
+            self._process_peak = larger(self._process_peak, own)
+            if self._strangers:
+                self._strangers.look(processes, pid)
 
     def _ending(self, explanation: str | None) -> Ending:
         code = self._return_code
@@ -174,8 +181,15 @@ class _Watch:
         device = self.plan.device
         if device.uuid is None:
             reason = self._nvml.reason or "measured on the CPU"
-            return DeviceMemory(unmeasured={"peak_used_bytes": reason, "process_peak_bytes": reason})
+            fields = ("peak_used_bytes", "process_peak_bytes", "strangers")
+            return DeviceMemory(unmeasured=dict.fromkeys(fields, reason))
         unmeasured = {}
+        if self._strangers is None:
+            unmeasured["strangers"] = "the measured process was never started"
+        elif not self._strangers.told:
+            unmeasured["strangers"] = (
+                "NVML lists not even the trial's own process (container, WSL, MPS), so others may be hidden"
+            )
         if self._peak is None:
             unmeasured["peak_used_bytes"] = "the process ended before the first sample"
         if self._process_peak is None:
@@ -188,6 +202,7 @@ class _Watch:
             peak_used_bytes=self._peak,
             process_peak_bytes=self._process_peak,
             samples=self._samples,
+            strangers=self._strangers.found() if self._strangers else [],
             unmeasured=unmeasured,
         )
 
