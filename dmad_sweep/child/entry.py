@@ -14,7 +14,6 @@ from dmad_sweep.child.lifeline import die_with_parent
 from dmad_sweep.records.codec import read_json, write_json
 from dmad_sweep.records.files import TrialFolder
 from dmad_sweep.records.plan import Plan
-from dmad_sweep.records.progress import ProgressWriter
 from dmad_sweep.records.result import Failure, Result
 
 if TYPE_CHECKING:
@@ -47,8 +46,7 @@ def _measure(plan: Plan, folder: TrialFolder) -> Result:
     from dmad_sweep.child.memory import create_meter
 
     device = _device(plan)
-    meter = create_meter(plan.device, device)
-    return Measurement(plan, device, meter, ProgressWriter(folder.progress)).run()
+    return Measurement(plan, device, create_meter(plan.device, device), folder).run()
 
 
 def _device(plan: Plan) -> "torch.device":

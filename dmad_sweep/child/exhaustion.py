@@ -1,6 +1,7 @@
 """Recognising out-of-memory among the errors that torch and its libraries raise for it."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -46,3 +47,10 @@ def _requested(text: str) -> int | None:
     """Bytes in «Tried to allocate 20.00 MiB» (rounded by torch) or «you tried to allocate 4096 bytes»."""
     match = re.search(r"[Tt]ried to allocate ([0-9.]+) (bytes|KiB|MiB|GiB|TiB)", text)
     return round(float(match[1]) * UNITS[match[2]]) if match else None
+
+
+def observe_exhaustion(act: Callable[[int], None]) -> None:
+    """Have the CUDA allocator call `act` with the exact bytes of a request before it raises for it."""
+    attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
+    if attach is not None:
+        attach(lambda device, requested, allocated, free: act(requested))

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import torch
 
+from dmad_sweep.child.exhaustion import observe_exhaustion
 from dmad_sweep.errors import UnsupportedError
 from dmad_sweep.records.plan import PlannedDevice
 from dmad_sweep.records.result import Peak
@@ -33,6 +34,9 @@ class MemoryMeter(Protocol):
 
     def device_used(self) -> int | None:
         """Bytes of the device in use now, less those in use before the trial."""
+
+    def beyond_allocator(self) -> int | None:
+        """Bytes of the device in use now that the allocator does not hold: context, kernels, libraries."""
 
     def retries(self) -> int | None:
         """Allocations that succeeded only after the cache was freed."""
@@ -64,7 +68,7 @@ class CudaMeter:
         self.limit_bytes: int | None = None
         if self._emulated_bytes is not None:
             self._apply_limit(self._emulated_bytes)
-        self._observe_exhaustion()
+        observe_exhaustion(self._note_failed_request)
         torch.cuda.reset_peak_memory_stats(device)
 
     def reset(self) -> None:
@@ -86,6 +90,10 @@ class CudaMeter:
         free, total = torch.cuda.mem_get_info(self._device)
         return int(total - free - self._used_before)
 
+    def beyond_allocator(self) -> int:
+        free, total = torch.cuda.mem_get_info(self._device)
+        return int(total - free - self._used_before - self._stats()["reserved_bytes"]["all"]["current"])
+
     def retries(self) -> int | None:
         return int(self._stats()["num_alloc_retries"])
 
@@ -105,9 +113,8 @@ class CudaMeter:
         which take their part of a real card. The context grows as kernels are loaded (527 MiB at start,
         773 MiB after some of SD1.5 on an H200), so the allowance is set again at stage borders.
         """
-        free, total = torch.cuda.mem_get_info(self._device)
-        reserved = self._stats()["reserved_bytes"]["all"]["current"]
-        allowance = emulated - (total - free - self._used_before - reserved)
+        _, total = torch.cuda.mem_get_info(self._device)
+        allowance = emulated - self.beyond_allocator()
         if allowance <= 0:
             raise UnsupportedError(
                 f"device.memory_limit_gib: the CUDA context alone takes {emulated - allowance} bytes, "
@@ -117,16 +124,9 @@ class CudaMeter:
             torch.cuda.set_per_process_memory_fraction(min(1.0, allowance / total), self._device)
             self.limit_bytes = allowance
 
-    def _observe_exhaustion(self) -> None:
-        """The allocator tells an observer the exact size before it raises; the message rounds it."""
-        attach = getattr(torch._C, "_cuda_attach_out_of_memory_observer", None)
-        if attach is None:
-            return
-
-        def observe(device: int, requested: int, allocated: int, free: int) -> None:
-            self._failed_request = requested
-
-        attach(observe)
+    def _note_failed_request(self, requested: int) -> None:
+        """The message of the error rounds it."""
+        self._failed_request = requested
 
 
 class ProcessMeter:
@@ -165,6 +165,9 @@ class ProcessMeter:
         return None if resident is None else max(0, resident - self.zero_bytes)
 
     def device_used(self) -> int | None:
+        return None
+
+    def beyond_allocator(self) -> int | None:
         return None
 
     def retries(self) -> int | None:

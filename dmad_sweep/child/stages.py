@@ -1,12 +1,12 @@
 """Stages of a trial as one-line spans: the peak of each, and where it was when an exception came."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from dmad_sweep.child.memory import MemoryMeter
 from dmad_sweep.records.progress import Progress, ProgressWriter
-from dmad_sweep.records.result import MemoryReport, Peak, larger
+from dmad_sweep.records.result import Anatomy, MemoryReport, Peak, larger
 
 BETWEEN = "between stages"
 
@@ -33,6 +33,10 @@ class StageRecorder:
         self._until_first: dict[str, int | None] = {}
         self._after_load: int | None = None
         self._device_peak: int | None = None
+        self._cycle_stage = BETWEEN
+        self._beyond_allocator: int | None = None
+        self.on_enter: Callable[[str], None] = lambda stage: None
+        """Called with a stage's name before its block runs."""
 
     @contextmanager
     def span(self, stage: str) -> Iterator[None]:
@@ -40,6 +44,7 @@ class StageRecorder:
         self._settle(BETWEEN)
         self.stage = stage
         self._progress.report(Progress(at=time.time(), stage=stage, cycle=self.cycle, cycles=self._cycles))
+        self.on_enter(stage)
         yield
         self._settle(stage)
         if stage not in self._until_first:
@@ -54,6 +59,10 @@ class StageRecorder:
         self._settle(BETWEEN)
         return self._cycle_peak
 
+    def cycle_peak_place(self) -> tuple[str, int]:
+        """Stage of the cycle's peak, and what the device held at its end beyond the allocator's memory."""
+        return self._cycle_stage, self._beyond_allocator or 0
+
     def loaded(self) -> None:
         """Note what is in use once everything is built."""
         self._after_load = self._meter.allocated()
@@ -62,7 +71,8 @@ class StageRecorder:
         """An exception left the current stage: take its peak into account."""
         self._settle(self.stage)
 
-    def report(self) -> MemoryReport:
+    def report(self, anatomy: Anatomy | None, why_none: str | None) -> MemoryReport:
+        """`why_none` tells why there is no anatomy."""
         meter = self._meter
         return MemoryReport(
             meter=meter.name,
@@ -79,7 +89,8 @@ class StageRecorder:
             steady=self._steady,
             device_peak_bytes=self._device_peak,
             allocation_retries=meter.retries(),
-            unmeasured=meter.unmeasured,
+            anatomy=anatomy,
+            unmeasured=meter.unmeasured | ({"anatomy": why_none} if anatomy is None and why_none else {}),
         )
 
     def _settle(self, stage: str) -> None:
@@ -89,6 +100,8 @@ class StageRecorder:
         if (peak.allocated_bytes or 0) > (self._peak.allocated_bytes or 0):
             self._peak_stage, self._peak_cycle = stage, self.cycle
         self._peak = highest(self._peak, peak)
+        if (peak.allocated_bytes or 0) > (self._cycle_peak.allocated_bytes or 0):
+            self._cycle_stage, self._beyond_allocator = stage, self._meter.beyond_allocator()
         self._cycle_peak = highest(self._cycle_peak, peak)
         if stage == BETWEEN or "steady" in self._meter.unmeasured:
             return

@@ -46,6 +46,7 @@ def plan_trial(settings: Config, device: PlannedDevice, sweep: str, index: int) 
         data=data,
         phase=settings.phase,
         schedule=settings.schedule,
+        memory=settings.memory,
         device=device,
         latents_folder=str(OutputsFolder(Path(settings.outputs)).latents),
     )

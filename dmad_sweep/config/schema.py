@@ -14,6 +14,7 @@ from dmad_sweep.records.settings import (
     Checkpointing,
     Data,
     Ema,
+    Memory,
     Model,
     Optimizer,
     Phase,
@@ -106,6 +107,7 @@ class Config:
     data: Data = field(default_factory=Data)
     phase: Phase = field(default_factory=Phase)
     schedule: Schedule = field(default_factory=Schedule)
+    memory: Memory = field(default_factory=Memory)
     device: Device = field(default_factory=Device)
     tracking: Tracking = field(default_factory=Tracking)
     report: Report = field(default_factory=Report)

@@ -28,6 +28,11 @@ class TrialFolder:
         return self.path / "child.log"
 
     @property
+    def snapshot(self) -> Path:
+        """The allocator's history, for pytorch.org/memory_viz."""
+        return self.path / "memory_snapshot.pickle"
+
+    @property
     def progress(self) -> Path:
         """One JSON object a line: the stage that the child has entered."""
         return self.path / "progress.jsonl"

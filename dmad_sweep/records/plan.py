@@ -10,6 +10,7 @@ from dmad_sweep.records.settings import (
     Checkpointing,
     Data,
     Ema,
+    Memory,
     Model,
     Optimizer,
     Phase,
@@ -63,6 +64,7 @@ class Plan:
     data: Data
     phase: Phase
     schedule: Schedule
+    memory: Memory = field(default_factory=Memory)
     device: PlannedDevice
     latents_folder: str | None = None
     """Where encoded pictures are kept, for data.source=images."""

@@ -24,6 +24,40 @@ def larger(first: int | None, second: int | None) -> int | None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Anatomy:
+    """What the device held at one instant: the highest allocation of a cycle run after the timed ones.
+
+    Its parts are counted from the allocator's own record of that cycle, each block by what lives in it.
+    """
+
+    stage: str
+    """Stage that held this cycle's peak."""
+    weight_bytes: int
+    """Weights and buffers of all networks."""
+    gradient_bytes: int
+    state_bytes: int
+    """Optimizer states, and a moving average of weights on the device."""
+    activation_bytes: int
+    """All other live tensors: activations, temporaries, samples, workspaces of libraries."""
+    allocated_bytes: int
+    """The allocator's count at the cycle's peak: the four above, and the rounding of their blocks."""
+    reserved_bytes: int
+    """Held by the allocator at the same instant; what exceeds the allocated bytes is fragmentation."""
+    context_bytes: int
+    """Device memory beyond the allocator's, read at the borders of the stage: context, kernels, libraries."""
+
+    @property
+    def fragmentation_bytes(self) -> int:
+        return self.reserved_bytes - self.allocated_bytes
+
+    @property
+    def counted_bytes(self) -> int:
+        """The sum of all parts; what it leaves of the device's peak is unexplained."""
+        live = self.weight_bytes + self.gradient_bytes + self.state_bytes + self.activation_bytes
+        return live + self.fragmentation_bytes + self.context_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
 class MemoryReport:
     """Peaks by stage.
 
@@ -54,6 +88,8 @@ class MemoryReport:
     """Highest `total - free` of cudaMemGetInfo at stage borders, less what was used before the trial."""
     allocation_retries: int | None = None
     """cudaMalloc retries after freeing the cache: above 0 the timing was taken under pressure."""
+    anatomy: Anatomy | None = None
+    """What the peak is made of; None where it was not looked at, on a CPU or after an out-of-memory."""
     unmeasured: dict[str, str] = field(default_factory=dict)
     """Why a field of this report is None."""
 
@@ -65,6 +101,10 @@ class TurnTime:
     turn: str
     """`student`, `fake_score` or `inference`."""
     compute_s: float
+    enqueue_s: float | None = None
+    """Until the host had launched everything; None in records of earlier versions."""
+    device_s: float | None = None
+    """Between CUDA events at both ends of the turn; None on a CPU."""
     data_s: float
     """Waiting for the turn's samples, their copy to the device included."""
 

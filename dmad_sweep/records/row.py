@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from dmad_sweep.records.record import Record
-from dmad_sweep.records.result import Cycle, Status
+from dmad_sweep.records.result import Anatomy, Cycle, Status
 
 SCHEMA_VERSION = 1
 
@@ -80,6 +80,13 @@ class Row:
     used_before_bytes: int | None = None
     peak_stage: str | None
     peak_cycle: int | None
+    floor_bytes: int | None = None
+    """Weights, gradients and optimizer states of all networks: what no batch or resolution lowers."""
+    anatomy: Anatomy | None = None
+    unexplained_bytes: int | None = None
+    """Device peak less all that the anatomy counts."""
+    enqueue_share: float | None = None
+    """Share of the measured turns' time until the host had launched everything."""
 
     student_turn_s: Spread | None
     fake_score_turn_s: Spread | None
@@ -148,6 +155,10 @@ def row_of(record: Record) -> Row:
         used_before_bytes=record.device_memory.used_before_bytes,
         peak_stage=memory.peak_stage if memory else None,
         peak_cycle=memory.peak_cycle if memory else None,
+        floor_bytes=floor_bytes(record),
+        anatomy=memory.anatomy if memory else None,
+        unexplained_bytes=unexplained_bytes(record, device_peak),
+        enqueue_share=enqueue_share(measured),
         student_turn_s=Spread.of(turns.get("student", [])),
         fake_score_turn_s=Spread.of(turns.get("fake_score", [])),
         inference_s=Spread.of(turns.get("inference", [])),
@@ -211,6 +222,32 @@ def device_peak_bytes(record: Record) -> int | None:
         own + before if own is not None and before is not None else None,
     ]
     return max((value for value in candidates if value is not None), default=None)
+
+
+def floor_bytes(record: Record) -> int | None:
+    """Arithmetic over the networks' tensors; None before every optimizer has made a step."""
+    if record.result is None or not record.result.networks:
+        return None
+    if not all(record.result.observed.optimizer_states.values()):
+        return None
+    return sum(size.floor_bytes for size in record.result.networks.values())
+
+
+def unexplained_bytes(record: Record, device_peak: int | None) -> int | None:
+    """What the parts of the peak, each counted on its own, leave of the device's peak."""
+    anatomy = record.result.memory.anatomy if record.result and record.result.memory else None
+    if anatomy is None or device_peak is None:
+        return None
+    return device_peak - (record.device_memory.used_before_bytes or 0) - anatomy.counted_bytes
+
+
+def enqueue_share(cycles: list[Cycle]) -> float | None:
+    """None where the host's part was not timed."""
+    turns = [turn for cycle in cycles for turn in cycle.turns]
+    enqueued = [turn.enqueue_s for turn in turns if turn.enqueue_s is not None]
+    if not turns or len(enqueued) < len(turns):
+        return None
+    return sum(enqueued) / sum(turn.compute_s for turn in turns)
 
 
 def headroom_bytes(record: Record, device_peak: int | None) -> int | None:

@@ -264,6 +264,15 @@ class Phase:
 
 
 @dataclass
+class Memory:
+    snapshot: bool = documented(
+        False,
+        "Keep the allocator's history of the peak, or of the moment memory ran out, as an artifact that "
+        "pytorch.org/memory_viz opens. Slows the trial down; CUDA only.",
+    )
+
+
+@dataclass
 class Schedule:
     warmup_cycles: int = documented(
         2, "Cycles before timing starts; at least 2, because optimizer state appears in the first."

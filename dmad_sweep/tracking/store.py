@@ -79,6 +79,8 @@ class Store:
         # By itself MLflow asks the environment whether to wait.
         self._client.log_batch(run_id, metrics=trial.metrics(), params=trial.params(), synchronous=True)
         self._client.log_artifact(run_id, str(folder.record))
+        if folder.snapshot.exists():
+            self._client.log_artifact(run_id, str(folder.snapshot))
         if folder.log.exists():
             with capped(folder.log) as text:
                 self._client.log_artifact(run_id, str(text))

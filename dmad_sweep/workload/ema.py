@@ -1,7 +1,7 @@
 """An exponential moving average of trained weights."""
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dmad_sweep.records.settings import Ema
 
@@ -18,6 +18,11 @@ class WeightAverage:
             for parameter in self._parameters
         ]
         self.updates = 0
+
+    def on_device(self) -> list[Tensor]:
+        """The averages that take memory where the weights are."""
+        pairs = zip(self.averages, self._parameters, strict=True)
+        return [average for average, parameter in pairs if average.device == parameter.device]
 
     @torch.no_grad()
     def update(self) -> None:

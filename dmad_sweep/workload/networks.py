@@ -6,7 +6,6 @@ import torch
 from torch import nn
 
 from dmad_sweep.records.plan import Plan
-from dmad_sweep.records.result import NetworkSize, Observed
 from dmad_sweep.workload.adapters import add_adapter
 from dmad_sweep.workload.architectures import ARCHITECTURES
 from dmad_sweep.workload.attention import allow_kernels
@@ -16,7 +15,7 @@ from dmad_sweep.workload.discriminator import DiscriminatorHead
 from dmad_sweep.workload.ema import WeightAverage
 from dmad_sweep.workload.images import CachedLatents
 from dmad_sweep.workload.models import build_denoiser, placement
-from dmad_sweep.workload.optimization import Trainer, bytes_of
+from dmad_sweep.workload.optimization import Trainer
 from dmad_sweep.workload.precision import Regime
 from dmad_sweep.workload.samples import LatentSource, SampleList, Samples, SyntheticLatents
 from dmad_sweep.workload.score import ScoreNetwork
@@ -134,48 +133,3 @@ class Feed:
         samples = self._samples.step(self._step, self._effective_batch).to(self._device)
         self._step += 1
         return samples
-
-
-def sizes_of(
-    networks: dict[str, ScoreNetwork], trainers: Iterable[Trainer], head: nn.Module | None = None
-) -> dict[str, NetworkSize]:
-    """What each network holds: weights and buffers, and gradients and states by the trainers' account."""
-    trainers = list(trainers)
-    sizes = {name: size_of(network.owned, network.buffers, trainers) for name, network in networks.items()}
-    if head is not None:
-        sizes["discriminator"] = size_of(list(head.parameters()), list(head.buffers()), trainers)
-    return sizes
-
-
-def size_of(
-    parameters: list[nn.Parameter], buffers: list[torch.Tensor], trainers: Iterable[Trainer]
-) -> NetworkSize:
-    return NetworkSize(
-        parameters=sum(p.numel() for p in parameters),
-        trained_parameters=sum(p.numel() for p in parameters if p.requires_grad),
-        parameter_bytes=bytes_of(parameters),
-        buffer_bytes=bytes_of(buffers),
-        gradient_bytes=sum(t.gradient_bytes.get(p, 0) for t in trainers for p in parameters),
-        state_bytes=sum(t.state_bytes(p) for t in trainers for p in parameters),
-    )
-
-
-def observe(
-    student: ScoreNetwork,
-    factory: NetworkFactory,
-    networks: dict[str, ScoreNetwork],
-    trainers: dict[str, Trainer],
-) -> Observed:
-    """What went into the student last, and what networks and optimizers really did."""
-    shape = student.last_input_shape
-    pixels = factory.pixels_per_latent
-    return Observed(
-        micro_batch=shape[0] if shape else None,
-        height=shape[2] * pixels if shape else None,
-        width=shape[3] * pixels if shape else None,
-        latent_shape=shape,
-        optimizer_steps={name: trainer.steps for name, trainer in trainers.items()},
-        optimizer_states={name: trainer.has_states() for name, trainer in trainers.items()},
-        recomputations={name: network.recomputations for name, network in networks.items()},
-        attention=student.attention,
-    )

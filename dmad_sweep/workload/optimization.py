@@ -52,12 +52,17 @@ class Trainer:
         self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
 
-    def state_bytes(self, parameter: nn.Parameter) -> int:
-        """Bytes of a parameter's optimizer states on its own device; step counters may live on the host."""
+    def states_of(self, parameter: nn.Parameter) -> list[Tensor]:
+        """A parameter's optimizer states on its own device; step counters may live on the host."""
         states = self._optimizer.state.get(parameter, {}).values()
-        return bytes_of(
-            [state for state in states if isinstance(state, Tensor) and state.device == parameter.device]
-        )
+        return [state for state in states if isinstance(state, Tensor) and state.device == parameter.device]
+
+    def states(self) -> list[Tensor]:
+        return [state for parameter in self._parameters for state in self.states_of(parameter)]
+
+    def gradients(self) -> list[Tensor]:
+        """Gradients that exist at the moment."""
+        return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
 
     def has_states(self) -> bool:
         """Whether the optimizer has all state that it keeps: a skipped step leaves none (composer#3226)."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from dmad_sweep.records.result import NetworkSize, Observed
+from dmad_sweep.workload.inventory import Inventory
 
 Span = Callable[[str], AbstractContextManager[None]]
 """`with span("student.forward"): …` names the stage that the block belongs to.
@@ -30,8 +30,5 @@ class Workload(Protocol):
     def run(self, cycle: int, turn: str) -> None:
         """One turn: as many micro-steps as accumulation asks for, then its optimizer step."""
 
-    def sizes(self) -> dict[str, NetworkSize]:
-        """What each network holds; gradients and states appear with the first optimizer steps."""
-
-    def observed(self) -> Observed:
-        """What the tensors really had so far."""
+    def inventory(self) -> Inventory:
+        """What is loaded; gradients and states appear with the first optimizer steps."""

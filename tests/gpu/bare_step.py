@@ -1,7 +1,8 @@
-"""A step as a person would write it: `python bare_step.py RECIPE BATCH SIDE`, SD1.5 in bf16 autocast.
+"""A step as a person would write it: `python bare_step.py MODEL RECIPE BATCH SIDE`, in bf16 autocast.
 
-Nothing of the tool but the networks is imported. Prints JSON: torch.cuda.max_memory_allocated over two
-warm-up cycles and five measured ones, and the seconds of each measured cycle.
+Nothing of the tool but the networks is imported. FLUX gets low-rank adapters, peft's. Prints JSON:
+torch.cuda.max_memory_allocated over two warm-up cycles and five measured ones, and the seconds of each
+measured cycle.
 """
 
 import contextlib
@@ -14,11 +15,22 @@ import torch.nn.functional as F
 
 from dmad_sweep.records.settings import Model
 from dmad_sweep.workload.discriminator import DiscriminatorHead
-from dmad_sweep.workload.models import build_unet
+from dmad_sweep.workload.models import build_denoiser
 
-recipe, batch, side = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]) // 8
+name, recipe, batch, pixels = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 device = torch.device("cuda")
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+
+# latent channels, pixels per latent, text, pooled text, head's channels, latents per cell of its map
+channels, factor, text_shape, pooled_width, width, cell = {
+    "sd15": (4, 8, (77, 768), None, 1280, 8),
+    "sdxl": (4, 8, (77, 2048), 1280, 1280, 4),
+    "pixart_sigma": (4, 8, (300, 4096), None, 1152, 2),
+    "sana_1.6b": (32, 32, (300, 2304), None, 2240, 1),
+    "flux_schnell": (16, 8, (512, 4096), 768, 3072, 2),
+}[name]
+side = pixels // factor
+flow = name.startswith(("sana", "flux"))
 
 betas = torch.linspace(0.00085**0.5, 0.012**0.5, 1000, dtype=torch.float64) ** 2
 power = torch.cumprod(1 - betas, dim=0)
@@ -32,23 +44,71 @@ def autocast():
     return torch.autocast("cuda", dtype=torch.bfloat16)
 
 
-def predict(unet, latents, t, text):
+def call(net, x, t, text):
+    """The network's prediction, every tensor in the type of its weights."""
+    x, text, pooled = x.to(dtype_of[net]), text[0].to(dtype_of[net]), text[1]
+    pooled = None if pooled is None else pooled.to(dtype_of[net])
+    if name == "sd15":
+        return net(x, t, text, return_dict=False)[0]
+    if name == "sdxl":
+        ids = (
+            torch.tensor([pixels, pixels, 0, 0, pixels, pixels], device=device).expand(len(x), -1).to(x.dtype)
+        )
+        added = {"text_embeds": pooled, "time_ids": ids}
+        return net(x, t, text, added_cond_kwargs=added, return_dict=False)[0]
+    if name == "flux_schnell":
+        n = side // 2
+        packed = x.view(len(x), channels, n, 2, n, 2).permute(0, 2, 4, 1, 3, 5).reshape(len(x), n * n, -1)
+        ids = torch.zeros(n, n, 3, device=device, dtype=x.dtype)
+        ids[..., 1] += torch.arange(n, device=device)[:, None]
+        ids[..., 2] += torch.arange(n, device=device)[None]
+        out = net(
+            packed,
+            text,
+            pooled,
+            t / 1000,
+            ids.view(-1, 3),
+            torch.zeros(text_shape[0], 3, device=device, dtype=x.dtype),
+            return_dict=False,
+        )[0]
+        return out.view(len(x), n, n, channels, 2, 2).permute(0, 3, 1, 4, 2, 5).reshape(x.shape)
+    mask = text.new_ones(text.shape[:2])
+    if name == "pixart_sigma":
+        nothing = {"resolution": None, "aspect_ratio": None}
+        out = net(x, text, t, nothing, encoder_attention_mask=mask, return_dict=False)[0]
+        return out.chunk(2, dim=1)[0]
+    return net(x, text, t, encoder_attention_mask=mask, return_dict=False)[0]
+
+
+def predict(net, latents, t, text):
     with autocast():
-        return unet(latents.to(unet.dtype), t, text.to(unet.dtype), return_dict=False)[0].float()
+        return call(net, latents, t, text).float()
 
 
-def encode(unet, latents, t, text):
+def middle(net):
+    blocks = None if name.startswith("sd") else net.transformer_blocks
+    return net.mid_block if blocks is None else blocks[(len(blocks) - 1) // 2]
+
+
+def as_map(output):
+    if name.startswith("sd"):
+        return output.float()
+    n = side // cell
+    return output.transpose(1, 2).reshape(-1, width, n, n).float()
+
+
+def encode(net, latents, t, text):
     kept = []
 
     def stop(module, inputs, output):
         kept.append(output)
         raise Stopped
 
-    handle = unet.mid_block.register_forward_hook(stop)
+    handle = middle(net).register_forward_hook(stop)
     with contextlib.suppress(Stopped):
-        predict(unet, latents, t, text)
+        predict(net, latents, t, text)
     handle.remove()
-    return kept.pop().float()
+    return as_map(kept.pop())
 
 
 def clip(parameters):
@@ -64,7 +124,13 @@ def noised(x, n, t):
 
 
 def clean(x, n, t):
+    if flow:
+        return x - at(noise_level, t) * n
     return (x - at(noise_level, t) * n) / at(signal, t)
+
+
+def wanted(x, n):
+    return n - x if flow else n
 
 
 def generate(z, text):
@@ -73,26 +139,46 @@ def generate(z, text):
 
 
 def randn():
-    return torch.randn(batch, 4, side, side, device=device)
+    return torch.randn(batch, channels, side, side, device=device)
 
 
 def steps(high, low=0):
     return torch.randint(low, high, (batch,), device=device)
 
 
-if recipe == "sft":
-    student = build_unet(Model("sd15"), torch.float32, device, 0).train()
+def build(dtype):
+    net = build_denoiser(Model(name), dtype, device, 0)
+    dtype_of[net] = dtype
+    return net
+
+
+dtype_of = {}
+if name == "flux_schnell":
+    from peft import LoraConfig
+
+    student = build(torch.bfloat16).requires_grad_(False)
+    student.add_adapter(LoraConfig(r=64, lora_alpha=64, target_modules=["to_q", "to_k", "to_v", "to_out.0"]))
+    student.train()
+    for parameter in student.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+elif recipe == "sft":
+    student = build(torch.float32).train()
 else:
-    teacher = build_unet(Model("sd15"), torch.bfloat16, device, 0).eval().requires_grad_(False)
-    student = build_unet(Model("sd15"), torch.float32, device, 0).train()
-    fake = build_unet(Model("sd15"), torch.float32, device, 0).train()
+    teacher = build(torch.bfloat16).eval().requires_grad_(False)
+    student, fake = build(torch.float32).train(), build(torch.float32).train()
     with device:
-        head = DiscriminatorHead(1280, -(-side // 8), -(-side // 8))
-signal, noise_level = power.sqrt().float().to(device), (1 - power).sqrt().float().to(device)
+        head = DiscriminatorHead(width, -(-side // cell), -(-side // cell))
+if flow:
+    noise_level = (torch.arange(1000) / 1000).to(device)
+    signal = 1 - noise_level
+else:
+    signal, noise_level = power.sqrt().float().to(device), (1 - power).sqrt().float().to(device)
 
 
 def adamw(*modules):
-    return torch.optim.AdamW([p for m in modules for p in m.parameters()], lr=1e-5, weight_decay=1e-2)
+    trained = [p for m in modules for p in m.parameters() if p.requires_grad]
+    return torch.optim.AdamW(trained, lr=1e-5, weight_decay=1e-2)
 
 
 if recipe == "sft":
@@ -105,12 +191,16 @@ else:
 
 def sft_cycle(latents, text):
     n, t = randn(), steps(1000)
-    loss = F.mse_loss(predict(student, noised(latents, n, t), t, text), n)
+    loss = F.mse_loss(predict(student, noised(latents, n, t), t, text), wanted(latents, n))
     loss.backward()
     del loss
     clip(student.parameters())
     student_optimizer.step()
     student_optimizer.zero_grad()
+
+
+def doubled(text):
+    return tuple(None if c is None else torch.cat([torch.zeros_like(c), c]) for c in text)
 
 
 def direction(x, noisy, t, fake_noise, teacher_noise):
@@ -126,7 +216,7 @@ def dmd2_student(latents, text):
     with torch.no_grad():
         noisy = noised(x, n, t)
         fake_noise = predict(fake, noisy, t, text)
-        both = torch.cat([torch.zeros_like(text), text])
+        both = doubled(text)
         negative, positive = predict(teacher, torch.cat([noisy, noisy]), torch.cat([t, t]), both).chunk(2)
         d = direction(x, noisy, t, fake_noise, negative + 1.75 * (positive - negative))
         del noisy, fake_noise, both, negative, positive
@@ -145,13 +235,13 @@ def dmd2_fake(latents, text):
     z, n, n2, n3, t, t2, t3 = randn(), randn(), randn(), randn(), steps(1000), steps(1000), steps(1000)
     with torch.no_grad():
         x = generate(z, text)
-    noisy = noised(x, n, t)
-    loss = F.mse_loss(predict(fake, noisy, t, text), n)
+    noisy, target = noised(x, n, t), wanted(x, n)
+    loss = F.mse_loss(predict(fake, noisy, t, text), target)
     real = head(encode(fake, noised(latents, n2, t2), t2, text))
     unreal = head(encode(fake, noised(x, n3, t3), t3, text))
     loss = loss + 1e-2 * (F.softplus(unreal).mean() + F.softplus(-real).mean())
     loss.backward()
-    del x, noisy, loss, real, unreal
+    del x, noisy, target, loss, real, unreal
     clip([*fake.parameters(), *head.parameters()])
     fake_optimizer.step()
     fake_optimizer.zero_grad()
@@ -164,12 +254,12 @@ def fastgen_student(latents, text):
     noisy = noised(x, n, t)
     with torch.no_grad():
         fake_noise = predict(fake, noisy, t, text)
-        negative = predict(teacher, noisy, t, torch.zeros_like(text))
+        negative = predict(teacher, noisy, t, tuple(None if c is None else torch.zeros_like(c) for c in text))
     kept = []
-    handle = teacher.mid_block.register_forward_hook(lambda m, i, output: kept.append(output))
+    handle = middle(teacher).register_forward_hook(lambda m, i, output: kept.append(output))
     positive = predict(teacher, noisy, t, text)
     handle.remove()
-    features = kept.pop().float()
+    features = as_map(kept.pop())
     with torch.no_grad():
         d = direction(x, noisy, t, fake_noise, negative + 1.75 * (positive - negative))
     loss = 0.5 * F.mse_loss(x, x.detach() - d) + 1e-3 * F.softplus(-head(features)).mean()
@@ -185,15 +275,15 @@ def fastgen_fake(latents, text):
     z, n, n2, n3, t, t2, t3 = randn(), randn(), randn(), randn(), steps(1000), steps(1000), steps(1000)
     with torch.no_grad():
         x = generate(z, text)
-    noisy = noised(x, n, t)
-    loss = F.mse_loss(predict(fake, noisy, t, text), n)
+    noisy, target = noised(x, n, t), wanted(x, n)
+    loss = F.mse_loss(predict(fake, noisy, t, text), target)
     with torch.no_grad():
         real = encode(teacher, noised(latents, n2, t2), t2, text)
         unreal = encode(teacher, noised(x, n3, t3), t3, text)
     head_loss = F.softplus(head(unreal)).mean() + F.softplus(-head(real)).mean()
     loss.backward()
     head_loss.backward()
-    del x, noisy, loss, real, unreal, head_loss
+    del x, noisy, target, loss, real, unreal, head_loss
     fake_optimizer.step()
     fake_optimizer.zero_grad()
     head_optimizer.step()
@@ -209,7 +299,8 @@ seconds = []
 for cycle in range(7):
     spent = 0.0
     for turn in turns:
-        latents, text = randn(), torch.randn(batch, 77, 768, device=device)
+        pooled = None if pooled_width is None else torch.randn(batch, pooled_width, device=device)
+        latents, text = randn(), (torch.randn(batch, *text_shape, device=device), pooled)
         torch.cuda.synchronize()
         started = time.perf_counter()
         turn(latents, text)

@@ -13,7 +13,7 @@ import pytest
 
 from dmad_sweep.config.schema import Device
 from dmad_sweep.records.files import TrialFolder
-from dmad_sweep.records.settings import Batch, Model, Recipe, Resolution, Schedule
+from dmad_sweep.records.settings import Adapter, Batch, Model, Recipe, Resolution, Schedule
 from dmad_sweep.sweep.devices import Nvml, choose_device
 from dmad_sweep.sweep.isolation import ForkIsolation
 from dmad_sweep.units import MIB
@@ -33,9 +33,9 @@ class Bare:
     cycle_s: list[float]
 
 
-def run_bare(recipe: str, batch: int, side: int) -> Bare:
+def run_bare(model: str, recipe: str, batch: int, side: int) -> Bare:
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "gpu" / "bare_step.py"), recipe, str(batch), str(side)],
+        [sys.executable, str(ROOT / "tests" / "gpu" / "bare_step.py"), model, recipe, str(batch), str(side)],
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
@@ -52,22 +52,31 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkIsolation]:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "batch", "side"),
-    [("sft", 2, 512), ("dmd2", 2, 512), ("fastgen", 2, 512), ("dmd2", 4, 768)],
+    ("model", "recipe", "batch", "side"),
+    [
+        ("sd15", "dmd2", 2, 512),
+        ("sd15", "dmd2", 4, 768),
+        ("sd15", "fastgen", 2, 512),
+        ("sdxl", "sft", 1, 1024),
+        ("sana_1.6b", "dmd2", 2, 1024),
+        ("pixart_sigma", "fastgen", 2, 512),
+        ("flux_schnell", "sft", 1, 512),
+    ],
 )
 def test_the_peak_is_that_of_the_bare_step(
-    recipe: str, batch: int, side: int, server: ForkIsolation, folder: TrialFolder
+    model: str, recipe: str, batch: int, side: int, server: ForkIsolation, folder: TrialFolder
 ) -> None:
     plan = make_plan(
         device=choose_device(Device(kind="cuda"), Nvml()),
-        model=Model("sd15"),
+        model=Model(model),
+        adapter=Adapter(name="lora", networks=["student"]) if model == "flux_schnell" else Adapter(),
         recipe=Recipe(name=recipe),
         batch=Batch(batch),
         resolution=Resolution(side, side),
         precision=BF16,
         schedule=Schedule(warmup_cycles=2, measured_cycles=5),
     )
-    bare = run_bare(recipe, batch, side)
+    bare = run_bare(model, recipe, batch, side)
     record = run_in(server, plan, folder)
     assert record.result is not None
     assert record.result.memory is not None
@@ -77,7 +86,7 @@ def test_the_peak_is_that_of_the_bare_step(
         sum(turn.compute_s for turn in cycle.turns) for cycle in record.result.cycles if not cycle.warmup
     ]
     print(
-        f"{recipe} {batch} {side}: tool {peak} bare {bare.peak} difference {peak - bare.peak}; "
+        f"{model} {recipe} {batch} {side}: tool {peak} bare {bare.peak} difference {peak - bare.peak}; "
         f"cycle {statistics.median(cycles):.3f} s, bare {statistics.median(bare.cycle_s):.3f} s"
     )
     assert abs(peak - bare.peak) <= HISTORY

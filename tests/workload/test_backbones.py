@@ -140,7 +140,7 @@ def test_checkpointing_changes_no_gradient(plan: Plan, recipe: str, adapter: Ada
             workload.fetch(1, turn)
             workload.run(1, turn)
         gradients.append(seen)
-        counted = workload.observed().recomputations
+        counted = workload.inventory().observed().recomputations
         if checkpointing.networks:
             assert counted["student"] > 0
             assert counted["fake_score"] > 0
@@ -164,7 +164,7 @@ def test_adapters_share_one_frozen_backbone(plan: Plan) -> None:
             workload.run(cycle, turn)
     assert all(torch.equal(p, before) for p, before in frozen.items())
     assert all(not torch.equal(p, before) for p, before in adapters.items())
-    sizes = workload.sizes()
+    sizes = workload.inventory().sizes()
     whole = sum(p.numel() for p in workload.teacher.backbone.weights)
     assert sizes["teacher"].parameters == whole
     assert sizes["teacher"].trained_parameters == 0

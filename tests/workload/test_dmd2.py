@@ -70,7 +70,7 @@ def test_turns_train_what_they_should_and_nothing_else() -> None:
 
     assert changed_by("student") == {"student"}
     assert changed_by("fake_score") == {"fake_score", "head"}
-    assert workload.observed().optimizer_steps == {"student": 1, "fake_score": 1}
+    assert workload.inventory().observed().optimizer_steps == {"student": 1, "fake_score": 1}
 
 
 def test_every_trained_parameter_gets_a_gradient() -> None:

@@ -43,7 +43,7 @@ def cycle(workload: Any, index: int = 1) -> Any:
     for turn in workload.turns:
         workload.fetch(index, turn)
         workload.run(index, turn)
-    return workload.observed()
+    return workload.inventory().observed()
 
 
 @pytest.mark.parametrize("precision", [FP32, TF32, BF16, FP16, BF16_PURE], ids=lambda p: p.name)
@@ -183,10 +183,10 @@ def test_the_floor_is_counted_from_the_tensors(
 ) -> None:
     plan = make_plan(optimizer=Optimizer(name=optimizer), precision=precision)
     workload = loaded(plan)
-    before = workload.sizes()
+    before = workload.inventory().sizes()
     assert all(size.gradient_bytes == size.state_bytes == 0 for size in before.values())
     cycle(workload)
-    sizes = workload.sizes()
+    sizes = workload.inventory().sizes()
     assert sizes["teacher"].floor_bytes == sizes["teacher"].parameter_bytes
     for name in ("student", "fake_score", "discriminator"):
         size = sizes[name]

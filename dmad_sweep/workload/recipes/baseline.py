@@ -3,9 +3,9 @@
 import torch
 
 from dmad_sweep.records.plan import Plan
-from dmad_sweep.records.result import NetworkSize, Observed
 from dmad_sweep.workload.draws import Draws
-from dmad_sweep.workload.networks import Feed, NetworkFactory, observe, sizes_of
+from dmad_sweep.workload.inventory import Inventory
+from dmad_sweep.workload.networks import Feed, NetworkFactory
 from dmad_sweep.workload.protocol import Span
 
 
@@ -36,8 +36,10 @@ class Baseline:
             with self._span("student.forward"), torch.no_grad():
                 self.student.predict(noise[part], timestep, self._samples[part].condition)
 
-    def sizes(self) -> dict[str, NetworkSize]:
-        return sizes_of({"student": self.student}, [])
-
-    def observed(self) -> Observed:
-        return observe(self.student, self._factory, {"student": self.student}, {})
+    def inventory(self) -> Inventory:
+        return Inventory(
+            student=self.student,
+            networks={"student": self.student},
+            trainers={},
+            pixels_per_latent=self._factory.pixels_per_latent,
+        )

@@ -7,15 +7,14 @@ import torch
 from torch import Tensor
 
 from dmad_sweep.records.plan import Plan
-from dmad_sweep.records.result import NetworkSize, Observed
 from dmad_sweep.workload.condition import Condition
 from dmad_sweep.workload.diffusion import TIMESTEPS
 from dmad_sweep.workload.draws import Draws
-from dmad_sweep.workload.networks import Feed, NetworkFactory, observe, sizes_of
+from dmad_sweep.workload.inventory import Inventory
+from dmad_sweep.workload.networks import Feed, NetworkFactory
 from dmad_sweep.workload.optimization import Trainer
 from dmad_sweep.workload.protocol import Span
 from dmad_sweep.workload.samples import Samples
-from dmad_sweep.workload.score import ScoreNetwork
 
 DM_TIMESTEPS = (int(0.02 * TIMESTEPS), int(0.98 * TIMESTEPS) + 1)
 """Timesteps at which the two scores are compared (min_step_percent, max_step_percent of DMD2)."""
@@ -55,11 +54,15 @@ class Distillation(ABC):
         else:
             self._fake_score_turn(draws)
 
-    def sizes(self) -> dict[str, NetworkSize]:
-        return sizes_of(self._networks(), self.trainers.values(), self.head)
-
-    def observed(self) -> Observed:
-        return observe(self.student, self._factory, self._networks(), self.trainers)
+    def inventory(self) -> Inventory:
+        return Inventory(
+            student=self.student,
+            networks={"teacher": self.teacher, "student": self.student, "fake_score": self.fake_score},
+            trainers=self.trainers,
+            pixels_per_latent=self._factory.pixels_per_latent,
+            head=self.head,
+            average=self._average,
+        )
 
     def generate(self, noise: Tensor, condition: Condition) -> Tensor:
         """The one-step student: clean latents (B, C, h, w) from noise of the same shape, float32."""
@@ -76,9 +79,6 @@ class Distillation(ABC):
 
     @abstractmethod
     def _fake_score_turn(self, draws: Draws) -> None: ...
-
-    def _networks(self) -> dict[str, ScoreNetwork]:
-        return {"teacher": self.teacher, "student": self.student, "fake_score": self.fake_score}
 
     def _micro_batches(self) -> Iterator[tuple[slice, Samples]]:
         size = self._plan.batch.size

@@ -4,10 +4,10 @@ import torch
 import torch.nn.functional as F
 
 from dmad_sweep.records.plan import Plan
-from dmad_sweep.records.result import NetworkSize, Observed
 from dmad_sweep.workload.diffusion import TIMESTEPS
 from dmad_sweep.workload.draws import Draws
-from dmad_sweep.workload.networks import Feed, NetworkFactory, observe, sizes_of
+from dmad_sweep.workload.inventory import Inventory
+from dmad_sweep.workload.networks import Feed, NetworkFactory
 from dmad_sweep.workload.protocol import Span
 
 
@@ -51,8 +51,11 @@ class Sft:
             with self._span("student.ema"):
                 self._average.update()
 
-    def sizes(self) -> dict[str, NetworkSize]:
-        return sizes_of({"student": self.student}, [self._trainer])
-
-    def observed(self) -> Observed:
-        return observe(self.student, self._factory, {"student": self.student}, {"student": self._trainer})
+    def inventory(self) -> Inventory:
+        return Inventory(
+            student=self.student,
+            networks={"student": self.student},
+            trainers={"student": self._trainer},
+            pixels_per_latent=self._factory.pixels_per_latent,
+            average=self._average,
+        )
