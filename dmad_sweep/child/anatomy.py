@@ -26,12 +26,15 @@ MAX_EVENTS = 4_000_000
 MAX_EVENTS_WITH_STACKS = 400_000
 """An event with its stack takes some KB of host memory."""
 
+MARK = 7919
+"""Bytes of an allocation that marks a place in the history; a prime, which no tensor of a network has."""
+
 SEGMENT_SIGNS = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
 
 
 @dataclass
 class History:
-    """Allocator events of a cycle, from a known state on; a `snapshot` event marks each note of gradients."""
+    """Allocator events of a cycle, from a known state on; gradients were noted where MARK bytes came."""
 
     live_before: dict[int, int]
     """Bytes requested for each live block, by address."""
@@ -82,13 +85,13 @@ def _find_peak(history: History) -> tuple[int, set[int], int]:
         if action == "alloc":
             allocated_by[event["addr"]], size_of[event["addr"]] = number, event["size"]
             current += _rounded(event["size"])
+            if event["size"] == MARK:
+                gradients |= {allocated_by[address] for address in next(marks) if address in allocated_by}
         elif action == "free_requested" and event["addr"] in size_of:
             allocated_by.pop(event["addr"])
             current -= _rounded(size_of.pop(event["addr"]))
         elif action in SEGMENT_SIGNS:
             reserved += SEGMENT_SIGNS[action] * event["size"]
-        elif action == "snapshot":
-            gradients |= {allocated_by[address] for address in next(marks, ()) if address in allocated_by}
         if current > highest:
             highest, index, reserved_then = current, number, reserved
     return index, gradients - {-1}, reserved_then
@@ -124,7 +127,7 @@ class Recording:
         """Called before each stage: gradients are whole before their optimizer steps."""
         if stage.endswith(".optimizer"):
             self._gradients.append(_addresses(self._inventory.gradients()))
-            torch.cuda.memory._snapshot()  # leaves a mark in the history
+            torch.empty(MARK, dtype=torch.uint8, device=self._device)  # freed at once
 
     def anatomy(self, stage: str, context_bytes: int, *, allocated_bytes: int) -> Anatomy:
         """What was live at the peak of the history, which the allocator counted as `allocated_bytes`."""

@@ -1,5 +1,6 @@
 """The measuring loop: load, warm-up cycles, measured cycles; every way it can end becomes a result."""
 
+import contextlib
 import logging
 import os
 import time
@@ -56,7 +57,8 @@ class Measurement:
             # Only the text is kept: the traceback's frames hold the tensors that filled the memory.
             text = traceback.format_exc()
             self._meter.lift_limit()
-            self._stages.interrupted()
+            with contextlib.suppress(RuntimeError):  # after some CUDA errors nothing can be read any more
+                self._stages.interrupted()
             log.error("%s", text)
             exhaustion = recognise(error)
             if exhaustion is not None:
