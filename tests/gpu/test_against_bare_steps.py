@@ -31,6 +31,8 @@ HISTORY = 4 * MIB
 class Bare:
     peak: int
     cycle_s: list[float]
+    warmup_s: float
+    build_s: float
 
 
 def run_bare(model: str, recipe: str, batch: int, side: int) -> Bare:
