@@ -56,6 +56,10 @@ def records(sweep: Path) -> list[Record]:
     return [read_json(Record, path) for path in sorted(sweep.glob("trials/*/record.json"))]
 
 
+def trials(sweep: Path) -> list[Path]:
+    return sorted((sweep / "trials").iterdir())
+
+
 def test_the_main_job(project: Path) -> None:
     """The headline command at its real sizes."""
     done = run(project, "-m", "batch=1,2,4", "resolution=512,768", "device=cpu", "schedule=quick")
@@ -184,6 +188,7 @@ def test_a_sweep_may_be_launched_in_batches(project: Path) -> None:
     assert done.returncode == 0, done.stderr
     (sweep,) = sweep_folders(project)
     assert [r.plan.batch.size for r in records(sweep)] == [1, 2]
+    assert "[2/2] batch 2" in done.stderr
 
 
 def test_a_folder_of_photographs(project: Path) -> None:
@@ -238,6 +243,25 @@ def test_an_installation_without_a_working_diffusers_says_so(project: Path, tmp_
     assert [run.info.status for run in store._search("")] == ["FAILED"]
 
 
+@pytest.mark.parametrize("launcher", ["isolated", "basic", "joblib"])
+def test_repeats_are_trials_of_their_own_and_one_row(launcher: str, project: Path) -> None:
+    arguments = ["-m", f"hydra/launcher={launcher}", "batch=1,2", "schedule.repeats=2", *QUICK]
+    done = run(project, *arguments)
+    assert done.returncode == 0, done.stderr
+    (sweep,) = sweep_folders(project)
+    assert [(path.name, read_json(Record, path / "record.json").plan.repeat) for path in trials(sweep)] == [
+        ("000", 0), ("000-1", 1), ("001", 0), ("001-1", 1),
+    ]  # fmt: skip
+    assert [r.status for r in records(sweep)] == ["ok"] * 4
+    assert len({r.ending.pid for r in records(sweep)}) == len({r.plan.trial_id for r in records(sweep)}) == 4
+    store = Store.open(None, "dmad_sweep", OutputsFolder(project / "outputs"))
+    assert [(row.index, row.repeat) for row in store.rows("latest")] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert re.findall(r"^64 +(\d) .* ±", done.stdout, re.MULTILINE) == ["1", "2"]
+    assert "\n2 repeats: the highest peaks" in done.stdout
+    if launcher == "isolated":
+        assert "[4/4] batch 2, resolution 64, fp32, repeat 2 of 2: ok, peak" in done.stderr
+
+
 def test_inference_is_the_baseline(project: Path) -> None:
     assert run(project, "-m", "phase=train,inference", *QUICK).returncode == 0
     (sweep,) = sweep_folders(project)
@@ -274,6 +298,7 @@ REFUSED = [
         "Value 'abc' of type 'str' could not be converted to Integer",
     ),
     (["-m", "batch.size=1,0"], 2, "batch.size=0 is not allowed: give a number of at least 1"),
+    (["schedule.repeats=0"], 2, "schedule.repeats=0 is not allowed: give a number of at least 1"),
     (["isolation=thread"], 2, "isolation=thread is not allowed: choose one of fork, spawn"),
     (
         ["data.root=~/pictures"],

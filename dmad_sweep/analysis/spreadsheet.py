@@ -15,6 +15,7 @@ BEFORE_METRICS = (
     "sweep",
     "trial_id",
     "index",
+    "repeat",
     "status",
     "model",
     "recipe",

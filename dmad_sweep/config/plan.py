@@ -12,8 +12,8 @@ from dmad_sweep.records.plan import Plan, PlannedDevice
 AUTO_MODEL = {"cuda": "sd15", "cpu": "tiny"}
 
 
-def plan_trial(settings: Config, device: PlannedDevice, sweep: str, index: int) -> Plan:
-    """The plan of trial `index`, `auto` resolved and paths made absolute.
+def plan_trial(settings: Config, device: PlannedDevice, sweep: str, index: int, repeat: int = 0) -> Plan:
+    """The plan of a repeat of combination `index`, `auto` resolved and paths made absolute.
 
     Raises:
         ConfigError: a folder that the settings name does not exist.
@@ -30,6 +30,7 @@ def plan_trial(settings: Config, device: PlannedDevice, sweep: str, index: int) 
         trial_id=uuid.uuid4().hex[:16],
         sweep=sweep,
         index=index,
+        repeat=repeat,
         isolation=settings.isolation,
         workload=settings.workload.name,
         model=model,

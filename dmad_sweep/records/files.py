@@ -35,7 +35,7 @@ class TrialFolder:
 
 @dataclass(frozen=True)
 class SweepFolder:
-    """The folder of one sweep: `trials/000`, `trials/001`, …"""
+    """The folder of one sweep: `trials/000`, `trials/001`, …; further repeats are `001-1`, `001-2`, …"""
 
     path: Path
 
@@ -53,13 +53,20 @@ class SweepFolder:
         """Held while the sweep's run is created in the store."""
         return self.path / "sweep.lock"
 
-    def trial(self, index: int) -> TrialFolder:
-        return TrialFolder(self.path / "trials" / f"{index:03d}")
+    def trial(self, index: int, repeat: int = 0) -> TrialFolder:
+        name = f"{index:03d}-{repeat}" if repeat else f"{index:03d}"
+        return TrialFolder(self.path / "trials" / name)
 
     def trials(self) -> list[TrialFolder]:
         """Folders of the trials begun so far, in order."""
         found = (self.path / "trials").glob("[0-9]*")
-        return [TrialFolder(path) for path in sorted(found, key=lambda path: int(path.name))]
+        return [TrialFolder(path) for path in sorted(found, key=_position)]
+
+
+def _position(trial: Path) -> tuple[int, int]:
+    """Index and repeat that name a trial's folder."""
+    index, _, repeat = trial.name.partition("-")
+    return int(index), int(repeat or 0)
 
 
 @dataclass(frozen=True)

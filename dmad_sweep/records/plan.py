@@ -45,6 +45,8 @@ class Plan:
     sweep: str
     index: int
     """Position in the sweep, from 0."""
+    repeat: int = 0
+    """Which measurement of the same combination, from 0 to schedule.repeats - 1."""
     isolation: str
     """`fork` (from a preloaded server) or `spawn` (a fresh interpreter)."""
     workload: str
@@ -88,4 +90,6 @@ class Plan:
             parts.append(f"ema {self.ema.name}")
         if self.phase.name != "train":
             parts.append(self.phase.name)
+        if self.schedule.repeats > 1:
+            parts.append(f"repeat {self.repeat + 1} of {self.schedule.repeats}")
         return ", ".join(parts)

@@ -40,6 +40,7 @@ class Row:
     trial_id: str
     sweep: str
     index: int
+    repeat: int = 0
     status: Status
     started_at: float
 
@@ -109,6 +110,7 @@ def row_of(record: Record) -> Row:
         trial_id=plan.trial_id,
         sweep=plan.sweep,
         index=plan.index,
+        repeat=plan.repeat,
         status=record.status,
         started_at=record.started_at,
         model=plan.model.name,

@@ -25,15 +25,15 @@ class TrialRunner:
         self._provenance = provenance(conf_folder(), self._nvml.driver)
         self._isolations: dict[str, Isolation] = {}
 
-    def plan(self, settings: Config, index: int) -> Plan:
+    def plan(self, settings: Config, index: int, repeat: int = 0) -> Plan:
         """Raises ConfigError for what this machine cannot do, and for a trial that is there already."""
         folder = sweep_folder(settings)
-        if folder.trial(index).path.exists():
+        if folder.trial(index, repeat).path.exists():
             raise ConfigError(
                 f"sweep.name={folder.name} is not allowed: {folder.path} holds a sweep of that name "
                 "already; choose another or leave it out"
             )
-        return plan_trial(settings, choose_device(settings.device, self._nvml), self._sweep, index)
+        return plan_trial(settings, choose_device(settings.device, self._nvml), self._sweep, index, repeat)
 
     def prepare(self, settings: Config) -> None:
         """Start what takes long to start, without waiting for it."""
@@ -42,16 +42,17 @@ class TrialRunner:
     def run(
         self,
         settings: Config,
-        index: int,
+        plan: Plan,
         on_start: Callable[[Plan], None] = lambda _: None,
         on_progress: OnProgress = lambda _: None,
     ) -> Record:
-        """One trial, to its record."""
-        plan, folder = self.plan(settings, index), sweep_folder(settings)
+        """A trial that was planned with these settings, to its record."""
+        folder = sweep_folder(settings)
         isolation = self._isolation(plan.isolation, folder)
         isolation.ready()
         on_start(plan)
-        return run_trial(plan, folder.trial(index), isolation, self._nvml, self._provenance, on_progress)
+        trial = folder.trial(plan.index, plan.repeat)
+        return run_trial(plan, trial, isolation, self._nvml, self._provenance, on_progress)
 
     def close(self) -> None:
         for isolation in self._isolations.values():

@@ -1,4 +1,4 @@
-"""All trials of one command, in the process that launched them, and single trials elsewhere."""
+"""All trials of one command, in the process that launched them, and of one combination elsewhere."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +11,7 @@ from dmad_sweep.config.schema import Config
 from dmad_sweep.errors import RecordError, TrackingError
 from dmad_sweep.records.codec import read_json
 from dmad_sweep.records.files import OutputsFolder
+from dmad_sweep.records.plan import Plan
 from dmad_sweep.records.record import Record
 from dmad_sweep.records.result import RESULT_STATUSES, Status
 from dmad_sweep.sweep.display import Display
@@ -33,21 +34,30 @@ class Sweep:
         """Whether this process has started a trial."""
         return self._display is not None
 
-    def expect(self, trials: Sequence[Config], first: int) -> None:
-        """Check trials `first`, `first` + 1, … before one of them starts. Raises ConfigError."""
-        self._total = first + len(trials)
+    def expect(self, combinations: Sequence[Config], first: int) -> None:
+        """Check combinations `first`, `first` + 1, … before one of them starts. Raises ConfigError."""
+        trials = sum(settings.schedule.repeats for settings in combinations)
+        self._total = (self._total or 0) + trials
+        if self._display:
+            self._display.expect(trials)
         self._runner = self._runner or TrialRunner(self.folder.name)
-        for index, settings in enumerate(trials, start=first):
+        for index, settings in enumerate(combinations, start=first):
             self._runner.plan(settings, index)
 
-    def run(self, settings: Config, index: int) -> Record:
-        """One trial: measured, recorded, logged."""
+    def run(self, settings: Config, index: int) -> list[Record]:
+        """Every repeat of one combination: measured, recorded, logged."""
         runner = self._open(settings, index)
+        return [
+            self._run(runner, settings, runner.plan(settings, index, repeat))
+            for repeat in range(settings.schedule.repeats)
+        ]
+
+    def _run(self, runner: TrialRunner, settings: Config, plan: Plan) -> Record:
         assert self._display is not None
-        record = runner.run(settings, index, self._display.begin, self._display.progress)
+        record = runner.run(settings, plan, self._display.begin, self._display.progress)
         self._display.end(record)
         try:
-            self.store.log_trial(record, self.folder.trial(index))
+            self.store.log_trial(record, self.folder.trial(plan.index, plan.repeat))
         except TrackingError as error:
             self._display.say(f"not in MLflow yet, tried again at the end; its record is on disk ({error})")
         return record
@@ -91,15 +101,19 @@ class Sweep:
         return self._runner
 
 
-def run_elsewhere(settings: Config, index: int) -> Record:
-    """One trial in a worker process of another launcher: a fresh interpreter, the record on disk.
+def run_elsewhere(settings: Config, index: int) -> list[Record]:
+    """One combination in a worker process of another launcher: fresh interpreters, records on disk.
 
     With a server the worker also writes to MLflow. A SQLite store loses runs to many writers, so there
     the launching process imports the records at the end.
     """
+    settings = replace(settings, isolation="spawn")
     runner = TrialRunner(sweep_folder(settings).name)
     try:
-        record = runner.run(replace(settings, isolation="spawn"), index)
+        records = [
+            runner.run(settings, runner.plan(settings, index, repeat))
+            for repeat in range(settings.schedule.repeats)
+        ]
     finally:
         runner.close()
     uri = settings.tracking.uri
@@ -108,8 +122,9 @@ def run_elsewhere(settings: Config, index: int) -> Record:
         store = open_store(settings)
         with FileLock(folder.lock):  # one worker creates the sweep's run
             store.begin_sweep(folder.name)
-        store.log_trial(record, folder.trial(index))
-    return record
+        for record in records:
+            store.log_trial(record, folder.trial(index, record.plan.repeat))
+    return records
 
 
 def open_store(settings: Config) -> Store:

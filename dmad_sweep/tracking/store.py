@@ -111,7 +111,7 @@ class Store:
 
     @patiently
     def rows(self, sweep: str) -> list[Row]:
-        """Rows of `latest`, of a sweep by name, or of `all`, by start of the sweep, then by index.
+        """Rows of `latest`, of a sweep by name, or of `all`, by start of the sweep, index and repeat.
 
         Raises:
             TrackingError: nothing there; the message names what is.
@@ -129,7 +129,7 @@ class Store:
         first_start: dict[str, float] = {}
         for row in rows:
             first_start[row.sweep] = min(row.started_at, first_start.get(row.sweep, row.started_at))
-        return sorted(rows, key=lambda row: (first_start[row.sweep], row.sweep, row.index))
+        return sorted(rows, key=lambda row: (first_start[row.sweep], row.sweep, row.index, row.repeat))
 
     @patiently
     def latest_sweep(self) -> str | None:

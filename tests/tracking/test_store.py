@@ -507,6 +507,7 @@ def test_uris_are_told_without_secrets(text: str, expected: str) -> None:
 
 def test_sweep_folders_list_their_trials_in_order(tmp_path: Path) -> None:
     sweep = SweepFolder(tmp_path)
-    for index in (2, 0, 11, 1000):
-        sweep.trial(index).path.mkdir(parents=True)
-    assert [folder.path.name for folder in sweep.trials()] == ["000", "002", "011", "1000"]
+    for index, repeat in ((2, 0), (0, 0), (11, 10), (11, 0), (1000, 0), (11, 2)):
+        sweep.trial(index, repeat).path.mkdir(parents=True)
+    names = ["000", "002", "011", "011-2", "011-10", "1000"]
+    assert [folder.path.name for folder in sweep.trials()] == names
