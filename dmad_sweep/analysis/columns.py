@@ -85,6 +85,12 @@ COLUMNS = (
         lambda row: text.gib_with_spread(row.peak_allocated_bytes, row.peak_half_range_bytes),
         True,
     ),
+    Column(
+        f"over base{SOFT_HYPHEN}line GiB",
+        lambda row: text.gib(row.over_baseline_bytes),
+        True,
+        default=text.ABSENT,
+    ),
     Column("device peak GiB", lambda row: text.gib(row.device_peak_bytes), True),
     Column(f"itera{SOFT_HYPHEN}tion time ms", lambda row: text.ms_with_spread(row.iteration_s), True),
     Column("data time ms", lambda row: text.ms(row.data_s), True),

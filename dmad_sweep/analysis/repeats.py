@@ -14,6 +14,8 @@ class TableRow(Row):
     """A line of a table: what its trials, one or several repeats, say together."""
 
     trials: tuple[Row, ...]
+    over_baseline_bytes: int | None = None
+    """Peak allocated less that of the baseline; None where there is none. See analysis/baseline.py."""
 
     @property
     def peak_half_range_bytes(self) -> float | None:
@@ -35,6 +37,11 @@ class TableRow(Row):
         return "; ".join(said) or "no"
 
 
+def combination(row: Row) -> tuple[str, str, int]:
+    """What repeats have in common."""
+    return row.sweep, row.role, row.index
+
+
 def apart(rows: Iterable[Row]) -> tuple[TableRow, ...]:
     """A line for every trial."""
     return tuple(TableRow(**vars(row), trials=(row,)) for row in rows)
@@ -42,9 +49,9 @@ def apart(rows: Iterable[Row]) -> tuple[TableRow, ...]:
 
 def merged(rows: Iterable[Row]) -> tuple[TableRow, ...]:
     """A line for every combination, in the order of their first trials. The rows must be comparable."""
-    combinations: dict[tuple[str, int], list[Row]] = {}
+    combinations: dict[tuple[str, str, int], list[Row]] = {}
     for row in rows:
-        combinations.setdefault((row.sweep, row.index), []).append(row)
+        combinations.setdefault(combination(row), []).append(row)
     return tuple(_merged(trials) if len(trials) > 1 else apart(trials)[0] for trials in combinations.values())
 
 

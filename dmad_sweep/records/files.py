@@ -1,8 +1,14 @@
 """Every file and folder name of the project, in one place."""
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
+
+from dmad_sweep.records.plan import Plan, Role
+
+TRIAL = re.compile(r"(baseline-)?(\d+)(?:-(\d+))?")
+"""Role, index and repeat in the name of a trial's folder."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,10 @@ class TrialFolder:
 
 @dataclass(frozen=True)
 class SweepFolder:
-    """The folder of one sweep: `trials/000`, `trials/001`, …; further repeats are `001-1`, `001-2`, …"""
+    """The folder of one sweep.
+
+    Its trials are `trials/000`, `001`, …, further repeats `001-1`, …, baselines `baseline-000`, …
+    """
 
     path: Path
 
@@ -53,20 +62,19 @@ class SweepFolder:
         """Held while the sweep's run is created in the store."""
         return self.path / "sweep.lock"
 
-    def trial(self, index: int, repeat: int = 0) -> TrialFolder:
+    def trial(self, index: int, repeat: int = 0, role: Role = "combination") -> TrialFolder:
         name = f"{index:03d}-{repeat}" if repeat else f"{index:03d}"
-        return TrialFolder(self.path / "trials" / name)
+        prefix = "baseline-" if role == "baseline" else ""
+        return TrialFolder(self.path / "trials" / (prefix + name))
+
+    def trial_of(self, plan: Plan) -> TrialFolder:
+        return self.trial(plan.index, plan.repeat, plan.role)
 
     def trials(self) -> list[TrialFolder]:
-        """Folders of the trials begun so far, in order."""
-        found = (self.path / "trials").glob("[0-9]*")
-        return [TrialFolder(path) for path in sorted(found, key=_position)]
-
-
-def _position(trial: Path) -> tuple[int, int]:
-    """Index and repeat that name a trial's folder."""
-    index, _, repeat = trial.name.partition("-")
-    return int(index), int(repeat or 0)
+        """Folders of the trials begun so far, in order, baselines last."""
+        found = [(TRIAL.fullmatch(path.name), path) for path in (self.path / "trials").glob("*")]
+        known = [(bool(m[1]), int(m[2]), int(m[3] or 0), path) for m, path in found if m]
+        return [TrialFolder(path) for *_, path in sorted(known)]
 
 
 @dataclass(frozen=True)
