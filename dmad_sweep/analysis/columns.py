@@ -60,6 +60,18 @@ def _checkpointing(row: TableRow) -> str:
     return row.checkpointing
 
 
+PEAK = Column(
+    f"peak allo{SOFT_HYPHEN}cated GiB",
+    lambda row: text.gib_with_spread(row.peak_allocated_bytes, row.peak_half_range_bytes),
+    True,
+)
+OVER_BASELINE = Column(
+    f"over base{SOFT_HYPHEN}line GiB",
+    lambda row: text.gib(row.over_baseline_bytes),
+    True,
+    default=text.ABSENT,
+)
+
 COLUMNS = (
     Column(f"reso{SOFT_HYPHEN}lution", lambda row: row.resolution),
     Column("batch", lambda row: str(row.batch), True),
@@ -80,17 +92,8 @@ COLUMNS = (
     Column("attention", lambda row: row.attention, default="auto"),
     Column("optimizer", lambda row: row.optimizer, default="adamw"),
     Column("ema", lambda row: row.ema, default="none"),
-    Column(
-        f"peak allo{SOFT_HYPHEN}cated GiB",
-        lambda row: text.gib_with_spread(row.peak_allocated_bytes, row.peak_half_range_bytes),
-        True,
-    ),
-    Column(
-        f"over base{SOFT_HYPHEN}line GiB",
-        lambda row: text.gib(row.over_baseline_bytes),
-        True,
-        default=text.ABSENT,
-    ),
+    PEAK,
+    OVER_BASELINE,
     Column("device peak GiB", lambda row: text.gib(row.device_peak_bytes), True),
     Column(f"itera{SOFT_HYPHEN}tion time ms", lambda row: text.ms_with_spread(row.iteration_s), True),
     Column("data time ms", lambda row: text.ms(row.data_s), True),
@@ -107,6 +110,18 @@ def columns_of(rows: Sequence[TableRow]) -> tuple[Column, ...]:
         for column in COLUMNS
         if column.default is None or any(column.cell(row) != column.default for row in rows)
     )
+
+
+def stacked(columns: Sequence[Column]) -> list[Column]:
+    """The same columns with what is over the baseline below the peak, where both are shown."""
+    if OVER_BASELINE not in columns:
+        return list(columns)
+    both = Column(
+        f"{PEAK.title.removesuffix(' GiB')} / {OVER_BASELINE.title}",
+        lambda row: f"{PEAK.cell(row)}\n{OVER_BASELINE.cell(row)}",
+        True,
+    )
+    return [both if column == PEAK else column for column in columns if column != OVER_BASELINE]
 
 
 REMARKS_TITLE = f"re{SOFT_HYPHEN}marks"

@@ -10,7 +10,7 @@ from rich.console import Group as Lines
 from rich.table import Table
 from rich.text import Text
 
-from dmad_sweep.analysis.columns import REMARKS_TITLE, Column, columns_of
+from dmad_sweep.analysis.columns import REMARKS_TITLE, Column, columns_of, stacked
 from dmad_sweep.analysis.grouping import Group, heading
 from dmad_sweep.analysis.remarks import Notes
 from dmad_sweep.analysis.repeats import TableRow
@@ -55,6 +55,8 @@ class _Layout:
     """0: an overflow's stage stands behind it; 1 or 2: on so many lines below."""
     gap: int = 2
     """Spaces between columns."""
+    stacked: bool = False
+    """What is over the baseline stands below the peak."""
     left_out: tuple[Column, ...] = ()
     said: tuple[str, ...] = ()
 
@@ -62,6 +64,8 @@ class _Layout:
         # The box puts one space between columns itself.
         table = Table(box=box.SIMPLE_HEAD, padding=(0, self.gap - 1, 0, 0), show_edge=False)
         shown = [column for column in columns_of(rows) if column not in self.left_out]
+        if self.stacked:
+            shown = stacked(shown)
         for column in (*shown, Column(REMARKS_TITLE, notes.marks)):
             title = column.stacked_title(self.hyphenated)
             table.add_column(title, justify="right" if column.number else "left", no_wrap=True)
@@ -90,10 +94,10 @@ def _roomiest(rows: Sequence[TableRow], notes: Notes, width: int) -> _Layout:
     """The layout with the fewest sacrifices that fits. Nothing is ever cut off: the last may not fit."""
     replaceable = [(column, said) for column in columns_of(rows) if (said := column.shared(rows)) is not None]
     layouts = [_Layout(), _Layout(hyphenated=True), _Layout(hyphenated=True, stage_lines=1)]
-    for stage_lines, gap in ((1, 2), (2, 2), (2, 1)):
+    for stage_lines, gap, stack in ((1, 2, False), (2, 2, False), (2, 1, False), (2, 1, True)):
         for kept in reversed(range(len(replaceable))):
             columns, sentences = zip(*replaceable[kept:], strict=True)
-            layouts.append(_Layout(True, stage_lines, gap, columns, sentences))
+            layouts.append(_Layout(True, stage_lines, gap, stack, columns, sentences))
     return next((lay for lay in layouts if _width(lay.table(rows, notes)) <= width), layouts[-1])
 
 

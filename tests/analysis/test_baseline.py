@@ -12,7 +12,7 @@ from dmad_sweep.analysis.baseline import lack_baseline
 from dmad_sweep.analysis.table import render
 from dmad_sweep.records.plan import Plan
 from dmad_sweep.records.row import Row, row_of
-from dmad_sweep.records.settings import Phase
+from dmad_sweep.records.settings import Accumulation, Phase
 from dmad_sweep.units import GIB
 
 
@@ -122,6 +122,36 @@ def test_tables(rows: list[Row]) -> None:
     assert render(rows, "terminal", width=160) == TERMINAL
     assert render(rows, "terminal", width=80) == NARROW
     assert render(rows[:5:4], "markdown") == MARKDOWN
+
+
+STACKED = """\
+sd15, dmd2, train · NVIDIA H200 with 140.00 GiB · torch 2.11.0+cu130
+effective batch = batch × accumulation, precision bf16
+                               peak
+                              allo-
+                              cated
+                                  /
+                               over        itera-
+              accu-           base- device   tion data
+reso-         mula- check-     line   peak   time time images              re-
+lution  batch  tion pointing    GiB    GiB     ms   ms     /s overflow     marks
+────────────────────────────────────────────────────────────────────────────────
+512         1    16 none      28.50  30.50    350  3.0   45.3 no
+                              25.25           ±1%
+512         2     1 none      28.50  30.50      –    –      – backward OOM a
+                              25.25                           (student.
+                                                              backward)
+512x768     1     1 trainable 30.00  32.00    350  3.0   2.83 no
+                                  –           ±1%
+a: asked for 58 MiB more when memory ran out
+
+"""
+
+
+def test_where_it_is_narrowest_both_peaks_share_a_column(rows: list[Row]) -> None:
+    first = row_of(make_record(make_gpu_plan(1, 512, 0, accumulation=Accumulation(16))))
+    last = replace(rows[3], height=512, width=768, resolution="512x768", checkpointing="trainable")
+    assert render([first, rows[1], last], "terminal", width=80, baselines=[rows[4]]) == STACKED
 
 
 def test_no_column_without_a_baseline(rows: list[Row]) -> None:

@@ -139,9 +139,12 @@ def test_a_repeat_that_died_does_not_widen_the_peaks_range() -> None:
     assert (row.peak_allocated_bytes, row.peak_half_range_bytes) == (28.5 * GIB, None)
 
 
-def test_what_belongs_to_different_sweeps_or_code_is_not_merged() -> None:
+def test_only_repeats_of_one_combination_are_merged() -> None:
     first, second = (row_of(make_record(plan)) for plan in plans(2))
     assert len(merged([first, replace(second, sweep="other")])) == 2
+    assert len(merged([first, replace(second, role="baseline")])) == 2
+    assert len(merged([first, replace(second, index=1)])) == 2
+    assert len(merged([first, second])) == 1
     shown = render([first, replace(second, code="beef")], "markdown")
     assert shown.count("| resolution |") == 2
     assert "±0.00" not in shown
