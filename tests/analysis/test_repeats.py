@@ -111,6 +111,13 @@ def test_times_are_of_all_cycles_of_all_repeats(rows: list[Row]) -> None:
     assert row.images_per_s == pytest.approx(1 / 0.353)
 
 
+def test_the_device_is_as_full_as_in_the_fullest_repeat(rows: list[Row]) -> None:
+    (row,) = merged(rows[3:8])
+    assert (row.peak_allocated_bytes, row.device_peak_bytes, row.headroom_bytes) == (
+        31 * GIB, 33 * GIB, 107 * GIB,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("makers", "status", "expected"),
     [
