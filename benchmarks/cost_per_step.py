@@ -1,8 +1,8 @@
 """The tool's own cost in a step, as a share of the step: `python benchmarks/cost_per_step.py [CYCLES]`.
 
 One process runs SD1.5's DMD2 cycle at batch 2, 512 px (a tiny network on a CPU), by turns with stages
-recorded and without. The host's time inside the recorder is told apart: it is smaller than the noise of a step, and an
-upper bound of the cost where the device is busy meanwhile.
+recorded and without. The host's time inside the recorder is told apart: it is smaller than the noise of a
+step, and an upper bound of the cost where the device is busy meanwhile.
 """
 
 import statistics

@@ -27,20 +27,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def task(config: DictConfig) -> dict[str, Any]:
-    """One trial, in whichever process the launcher chose for it."""
+def task(config: DictConfig) -> list[dict[str, Any]]:
+    """One combination, in whichever process the launcher chose for it: id and status of each trial."""
     from hydra.core.hydra_config import HydraConfig
 
     index = int(HydraConfig.get().job.num)
     settings = settings_of(config)
     sweep = current_sweep()
     if sweep is not None:
-        record = sweep.run(settings, index)
+        records = sweep.run(settings, index)
     else:
         from dmad_sweep.sweep.sweep import run_elsewhere
 
-        record = run_elsewhere(settings, index)
-    return {"trial_id": record.plan.trial_id, "status": record.status}
+        records = run_elsewhere(settings, index)
+    return [{"trial_id": record.plan.trial_id, "status": record.status} for record in records]
 
 
 def _finish(code: int) -> int:

@@ -8,6 +8,7 @@ from typing import TextIO
 
 from omegaconf import DictConfig
 
+from dmad_sweep.analysis.baseline import lack_baseline
 from dmad_sweep.analysis.table import render
 from dmad_sweep.config.entry import run, settings_of
 from dmad_sweep.config.schema import Report
@@ -38,16 +39,18 @@ def show(store: Store, report: Report, stream: TextIO | None = None) -> None:
     """
     stream = stream or sys.stdout
     rows = store.rows(report.sweep)
+    baselines = store.baselines() if lack_baseline(rows) else []
     if report.output is not None:
         path = Path(report.output).expanduser()
         try:
-            path.write_text(render(rows, report.format), encoding="utf-8")
+            path.write_text(render(rows, report.format, baselines=baselines), encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"report.output={path} cannot be written: {error.strerror}") from error
         print(f"wrote {path}", file=stream)
         return
     width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
-    print(render(rows, report.format, width=width, colour=stream.isatty()), end="", file=stream)
+    table = render(rows, report.format, baselines=baselines, width=width, colour=stream.isatty())
+    print(table, end="", file=stream)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """The main job, end to end: real commands, real children, a real store."""
 
+import csv
+import io
 import json
 import os
 import re
@@ -20,8 +22,10 @@ from dmad_sweep.records.codec import read_json
 from dmad_sweep.records.files import OutputsFolder
 from dmad_sweep.records.record import Record
 from dmad_sweep.tracking.store import Store
+from dmad_sweep.units import bytes_to_gib
 
-QUICK = ["device=cpu", "resolution=64", "schedule=quick", "precision=fp32"]
+QUICK = ["device=cpu", "resolution=64", "schedule=quick", "precision=fp32", "baseline=false"]
+WITH_BASELINE = QUICK[:-1]
 
 
 @pytest.fixture
@@ -56,9 +60,14 @@ def records(sweep: Path) -> list[Record]:
     return [read_json(Record, path) for path in sorted(sweep.glob("trials/*/record.json"))]
 
 
+def trials(sweep: Path) -> list[Path]:
+    return sorted((sweep / "trials").iterdir())
+
+
 def test_the_main_job(project: Path) -> None:
     """The headline command at its real sizes."""
-    done = run(project, "-m", "batch=1,2,4", "resolution=512,768", "device=cpu", "schedule=quick")
+    arguments = ["batch=1,2,4", "resolution=512,768", "device=cpu", "schedule=quick", "baseline=false"]
+    done = run(project, "-m", *arguments)
     assert done.returncode == 0, done.stderr
     (sweep,) = sweep_folders(project)
     measured = records(sweep)
@@ -184,6 +193,7 @@ def test_a_sweep_may_be_launched_in_batches(project: Path) -> None:
     assert done.returncode == 0, done.stderr
     (sweep,) = sweep_folders(project)
     assert [r.plan.batch.size for r in records(sweep)] == [1, 2]
+    assert "[2/2] batch 2" in done.stderr
 
 
 def test_a_folder_of_photographs(project: Path) -> None:
@@ -224,18 +234,38 @@ def test_a_store_that_goes_away_costs_no_trial(project: Path) -> None:
 def test_an_installation_without_a_working_diffusers_says_so(project: Path, tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "diffusers.py").write_text("raise ImportError('half installed')")
+    path = [str(tmp_path / "broken"), os.environ.get("PYTHONPATH", "")]
     done = subprocess.run(
         command("-m", "batch=1,2", *QUICK),
         cwd=project,
         capture_output=True,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(tmp_path / "broken")},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
     )
     assert done.returncode == 1
     assert "dmad_sweep: torch and diffusers cannot be loaded: ImportError: half installed" in done.stderr
     assert "Traceback" not in done.stderr
     store = Store.open(None, "dmad_sweep", OutputsFolder(project / "outputs"))
     assert [run.info.status for run in store._search("")] == ["FAILED"]
+
+
+@pytest.mark.parametrize("launcher", ["isolated", "basic", "joblib"])
+def test_repeats_are_trials_of_their_own_and_one_row(launcher: str, project: Path) -> None:
+    arguments = ["-m", f"hydra/launcher={launcher}", "batch=1,2", "schedule.repeats=2", *QUICK]
+    done = run(project, *arguments)
+    assert done.returncode == 0, done.stderr
+    (sweep,) = sweep_folders(project)
+    assert [(path.name, read_json(Record, path / "record.json").plan.repeat) for path in trials(sweep)] == [
+        ("000", 0), ("000-1", 1), ("001", 0), ("001-1", 1),
+    ]  # fmt: skip
+    assert [r.status for r in records(sweep)] == ["ok"] * 4
+    assert len({r.ending.pid for r in records(sweep)}) == len({r.plan.trial_id for r in records(sweep)}) == 4
+    store = Store.open(None, "dmad_sweep", OutputsFolder(project / "outputs"))
+    assert [(row.index, row.repeat) for row in store.rows("latest")] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert re.findall(r"^64 +(\d) .* ±", done.stdout, re.MULTILINE) == ["1", "2"]
+    assert "\n2 repeats: the highest peaks" in done.stdout
+    if launcher == "isolated":
+        assert "[4/4] batch 2, resolution 64, fp32, repeat 2 of 2: ok, peak" in done.stderr
 
 
 def test_inference_is_the_baseline(project: Path) -> None:
@@ -247,6 +277,120 @@ def test_inference_is_the_baseline(project: Path) -> None:
     assert set(inference.networks) == {"student"}
     assert inference.networks["student"].trained_parameters == 0
     assert [turn.turn for turn in inference.cycles[0].turns] == ["inference"]
+
+
+def names(sweep: Path) -> list[str]:
+    return [path.name for path in trials(sweep)]
+
+
+def over_baseline(project: Path) -> list[tuple[str, float | None]]:
+    """Phase and `over_baseline_gib` of each line of the latest sweep's report."""
+    shown = run(project, "report.format=csv", module="dmad_sweep.report")
+    return [
+        (line["phase"], float(line["over_baseline_gib"]) if line["over_baseline_gib"] else None)
+        for line in csv.DictReader(io.StringIO(shown.stdout))
+    ]
+
+
+@pytest.mark.parametrize("launcher", ["isolated", "basic"])
+def test_training_is_seen_beside_a_baseline_that_is_measured_once(launcher: str, project: Path) -> None:
+    arguments = ["-m", f"hydra/launcher={launcher}", *WITH_BASELINE]
+    first = run(project, *arguments, "sweep.name=first", "batch=2,3", "checkpointing=trainable", "ema=cpu")
+    assert first.returncode == 0, first.stderr
+    folder = project / "outputs" / "sweeps" / "first"
+    assert names(folder) == ["000", "001", "baseline-000"]
+    *training, baseline = records(folder)
+    assert {r.status for r in records(folder)} == {"ok"}
+    assert baseline.started_at < min(record.started_at for record in training)
+    plan = baseline.plan
+    assert (plan.role, plan.index, plan.phase.name, plan.batch.size) == ("baseline", 0, "inference", 1)
+    assert (plan.checkpointing.name, plan.ema.name) == ("none", "none")
+    assert baseline.result is not None
+    assert [turn.turn for turn in baseline.result.cycles[0].turns] == ["inference"]
+    if launcher == "isolated":
+        assert "[1/3] batch 1, resolution 64, fp32, inference, the baseline: ok, peak" in first.stderr
+        assert "[3/3] batch 3" in first.stderr
+    # a column of the training table, and a table of its own
+    assert re.findall(r"^64 +(\d)", first.stdout, re.MULTILINE) == ["2", "3", "1"]
+    assert "over" in first.stdout.partition("inference")[0].replace("overflow", "")
+    *added, (phase, nothing) = over_baseline(project)
+    assert (phase, nothing) == ("inference", None)
+    for record, (_, over) in zip(training, added, strict=True):
+        assert over == pytest.approx(peak_gib(record) - peak_gib(baseline))
+    # a second sweep finds the first's, and adds one only for another kernel
+    second = run(project, *arguments, "sweep.name=second", "batch=4", "attention=auto,math")
+    assert second.returncode == 0, second.stderr
+    assert names(project / "outputs" / "sweeps" / "second") == ["000", "001", "baseline-000"]
+    (auto, _, other) = records(project / "outputs" / "sweeps" / "second")
+    assert other.plan.attention.name == "math"
+    (_, over), (_, over_math), (phase, _) = over_baseline(project)
+    assert over == pytest.approx(peak_gib(auto) - peak_gib(baseline))
+    assert over_math is not None
+    assert phase == "inference"
+
+
+def test_a_sweeps_own_inference_is_its_baseline(project: Path) -> None:
+    done = run(project, "-m", "phase=inference,train", *WITH_BASELINE)
+    assert done.returncode == 0, done.stderr
+    (sweep,) = sweep_folders(project)
+    assert names(sweep) == ["000", "001"]
+    inference, training = records(sweep)
+    assert dict(over_baseline(project)) == {
+        "inference": None,
+        "train": pytest.approx(peak_gib(training) - peak_gib(inference)),
+    }
+
+
+def test_no_baseline_where_none_is_wanted(project: Path) -> None:
+    done = run(project, "batch=2", *QUICK)
+    assert done.returncode == 0, done.stderr
+    (sweep,) = sweep_folders(project)
+    assert names(sweep) == ["000"]
+    assert "over" not in done.stdout.replace("overflow", "")
+
+
+def test_workers_of_other_launchers_add_no_baseline(project: Path) -> None:
+    done = run(project, "-m", "hydra/launcher=joblib", "batch=1,2", *WITH_BASELINE)
+    assert done.returncode == 0, done.stderr
+    (sweep,) = sweep_folders(project)
+    assert names(sweep) == ["000", "001"]
+
+
+def test_a_baseline_that_fails_is_tried_once_and_stops_nothing(project: Path) -> None:
+    (project / "broken" / "unet").mkdir(parents=True)
+    (project / "broken" / "unet" / "config.json").write_text("{}")
+    arguments = ["model=tiny", "model.pretrained=broken,null", "batch=1,2", *WITH_BASELINE]
+    done = run(project, "-m", *arguments)
+    assert done.returncode == 1
+    (sweep,) = sweep_folders(project)
+    assert [(path.name, read_json(Record, path / "record.json").status) for path in trials(sweep)] == [
+        ("000", "failed"), ("001", "failed"), ("002", "ok"), ("003", "ok"),
+        ("baseline-000", "failed"), ("baseline-001", "ok"),
+    ]  # fmt: skip
+    assert [over is not None for phase, over in over_baseline(project)].count(True) == 2
+
+
+def test_a_baseline_is_measured_where_the_store_cannot_tell(project: Path) -> None:
+    code = (
+        "import sys; from dmad_sweep import app; from dmad_sweep.errors import TrackingError\n"
+        "from dmad_sweep.tracking.store import Store\n"
+        "def away(self): raise TrackingError('the store is away')\n"
+        "Store.baselines = away\n"
+        f"sys.exit(app.main({WITH_BASELINE!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "baselines of earlier sweeps cannot be read, measuring our own (the store is away)" in done.stderr
+    (sweep,) = sweep_folders(project)
+    assert names(sweep) == ["000", "baseline-000"]
+
+
+def peak_gib(record: Record) -> float:
+    assert record.result is not None
+    assert record.result.memory is not None
+    peak = record.result.memory.peak.allocated_bytes
+    assert peak is not None
+    return bytes_to_gib(peak)
 
 
 REFUSED = [
@@ -274,6 +418,7 @@ REFUSED = [
         "Value 'abc' of type 'str' could not be converted to Integer",
     ),
     (["-m", "batch.size=1,0"], 2, "batch.size=0 is not allowed: give a number of at least 1"),
+    (["schedule.repeats=0"], 2, "schedule.repeats=0 is not allowed: give a number of at least 1"),
     (["isolation=thread"], 2, "isolation=thread is not allowed: choose one of fork, spawn"),
     (
         ["data.root=~/pictures"],
@@ -416,6 +561,15 @@ def test_a_sweep_of_a_known_name_is_refused(project: Path) -> None:
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("launcher", ["isolated", "basic"])
+def test_a_sweep_that_ended_in_its_baseline_has_its_name_too(launcher: str, project: Path) -> None:
+    (project / "outputs" / "sweeps" / "mine" / "trials" / "baseline-000").mkdir(parents=True)
+    done = run(project, "-m", f"hydra/launcher={launcher}", "sweep.name=mine", *QUICK)
+    assert done.returncode == 2
+    assert "dmad_sweep: sweep.name=mine is not allowed: " in done.stderr
+    assert done.stdout == ""
+
+
 def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -425,7 +579,10 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
 
 def test_ctrl_c_keeps_what_was_measured(project: Path) -> None:
     """One finished trial, one interrupted: both are told, nothing is left running."""
-    endless = ["-m", "batch=1", "schedule.measured_cycles=1,1000000", "device=cpu", "resolution=64"]
+    endless = [
+        "-m", "batch=1", "schedule.measured_cycles=1,1000000", "device=cpu", "resolution=64",
+        "baseline=false",
+    ]  # fmt: skip
     process = subprocess.Popen(
         command(*endless),
         cwd=project,

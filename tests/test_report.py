@@ -14,6 +14,7 @@ from dmad_sweep.records.codec import write_json
 from dmad_sweep.records.files import OutputsFolder
 from dmad_sweep.records.record import Record
 from dmad_sweep.records.row import row_of
+from dmad_sweep.records.settings import Phase
 from dmad_sweep.report import main, show
 from dmad_sweep.tracking.store import Store
 
@@ -83,6 +84,29 @@ def test_any_sweep_in_any_format(
     assert printed.out == render([row_of(record) for record in records], style, width=140)
     assert printed.err == ""
     assert everything_in(project) == before
+
+
+def test_baselines_of_other_sweeps_are_asked_for_where_the_shown_one_lacks_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = OutputsFolder(tmp_path / "outputs")
+    store = Store.open(None, "dmad_sweep", folder)
+    inference = make_record(
+        replace(make_gpu_plan(index=9, phase=Phase("inference")), sweep="before"), peak_gib=3.25
+    )
+    fill(store, folder, [inference])
+    fill(store, folder, SECOND)
+    shown = io.StringIO()
+    show(store, Report(format="markdown"), shown)
+    assert shown.getvalue() == render(
+        [row_of(record) for record in SECOND], "markdown", baselines=[row_of(inference)]
+    )
+    assert "| 28.50 | 25.25 |" in shown.getvalue()
+    written = Report(format="markdown", output=str(tmp_path / "table.md"))
+    show(store, written, io.StringIO())
+    assert (tmp_path / "table.md").read_text(encoding="utf-8") == shown.getvalue()
+    monkeypatch.setattr(store, "baselines", lambda: pytest.fail("all are there"))
+    show(store, Report(sweep="all"), io.StringIO())
 
 
 def test_to_a_file(project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dmad_sweep.analysis import text
-from dmad_sweep.records.row import Row
+from dmad_sweep.analysis.repeats import TableRow
 
 SOFT_HYPHEN = "\u00ad"
 BREAK = "\u200b"
@@ -19,11 +19,11 @@ class Column:
     """
 
     title: str
-    cell: Callable[[Row], str]
+    cell: Callable[[TableRow], str]
     number: bool = False
     default: str | None = None
     """The column is shown only where some row has another value."""
-    shared: Callable[[Sequence[Row]], str | None] = lambda rows: None
+    shared: Callable[[Sequence[TableRow]], str | None] = lambda rows: None
 
     @property
     def plain_title(self) -> str:
@@ -35,30 +35,42 @@ class Column:
         return lines.replace(SOFT_HYPHEN, "-\n" if hyphenated else "")
 
 
-def _if_equal(title: str, cell: Callable[[Row], str]) -> Callable[[Sequence[Row]], str | None]:
-    def shared(rows: Sequence[Row]) -> str | None:
+def _if_equal(title: str, cell: Callable[[TableRow], str]) -> Callable[[Sequence[TableRow]], str | None]:
+    def shared(rows: Sequence[TableRow]) -> str | None:
         return f"{title} {cell(rows[0])}" if len({cell(row) for row in rows}) == 1 else None
 
     return shared
 
 
-def _effective_batch_follows(rows: Sequence[Row]) -> str:
+def _effective_batch_follows(rows: Sequence[TableRow]) -> str:
     if all(row.effective_batch == row.batch for row in rows):
         return "effective batch as batch"
     return "effective batch = batch × accumulation"
 
 
-def _accumulation(row: Row) -> str:
+def _accumulation(row: TableRow) -> str:
     return str(row.accumulation)
 
 
-def _precision(row: Row) -> str:
+def _precision(row: TableRow) -> str:
     return row.precision
 
 
-def _checkpointing(row: Row) -> str:
+def _checkpointing(row: TableRow) -> str:
     return row.checkpointing
 
+
+PEAK = Column(
+    f"peak allo{SOFT_HYPHEN}cated GiB",
+    lambda row: text.gib_with_spread(row.peak_allocated_bytes, row.peak_half_range_bytes),
+    True,
+)
+OVER_BASELINE = Column(
+    f"over base{SOFT_HYPHEN}line GiB",
+    lambda row: text.gib(row.over_baseline_bytes),
+    True,
+    default=text.ABSENT,
+)
 
 COLUMNS = (
     Column(f"reso{SOFT_HYPHEN}lution", lambda row: row.resolution),
@@ -81,23 +93,36 @@ COLUMNS = (
     Column("attention", lambda row: row.attention, default="auto"),
     Column("optimizer", lambda row: row.optimizer, default="adamw"),
     Column("ema", lambda row: row.ema, default="none"),
-    Column(f"peak allo{SOFT_HYPHEN}cated GiB", lambda row: text.gib(row.peak_allocated_bytes), True),
+    PEAK,
+    OVER_BASELINE,
     Column("device peak GiB", lambda row: text.gib(row.device_peak_bytes), True),
     Column(f"itera{SOFT_HYPHEN}tion time ms", lambda row: text.ms_with_spread(row.iteration_s), True),
     Column("data time ms", lambda row: text.ms(row.data_s), True),
     Column(f"images{BREAK}/s", lambda row: text.rate(row.images_per_s), True),
-    Column("overflow", text.overflow),
+    Column("overflow", lambda row: row.overflow),
 )
 """Remarks follow as the last column; they are letters of notes, which only a whole table has."""
 
 
-def columns_of(rows: Sequence[Row]) -> tuple[Column, ...]:
+def columns_of(rows: Sequence[TableRow]) -> tuple[Column, ...]:
     """The columns that a table of `rows` needs."""
     return tuple(
         column
         for column in COLUMNS
         if column.default is None or any(column.cell(row) != column.default for row in rows)
     )
+
+
+def stacked(columns: Sequence[Column]) -> list[Column]:
+    """The same columns with what is over the baseline below the peak, where both are shown."""
+    if OVER_BASELINE not in columns:
+        return list(columns)
+    both = Column(
+        f"{PEAK.title.removesuffix(' GiB')} / {OVER_BASELINE.title}",
+        lambda row: f"{PEAK.cell(row)}\n{OVER_BASELINE.cell(row)}",
+        True,
+    )
+    return [both if column == PEAK else column for column in columns if column != OVER_BASELINE]
 
 
 REMARKS_TITLE = f"re{SOFT_HYPHEN}marks"

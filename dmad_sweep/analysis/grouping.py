@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from dmad_sweep.analysis.text import gib
 from dmad_sweep.records.row import Row
@@ -21,11 +22,14 @@ COMPARABLE: dict[str, Callable[[Row], str | None]] = {
 """What must agree for two numbers to be compared."""
 
 
+R = TypeVar("R", bound=Row, covariant=True)
+
+
 @dataclass(frozen=True)
-class Group:
+class Group(Generic[R]):
     """Rows of one table and, where there are several tables, what sets this one apart."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[R, ...]
     apart: str | None
 
 
@@ -39,7 +43,7 @@ def device_of(row: Row) -> str:
     return said
 
 
-def grouped(rows: Iterable[Row]) -> list[Group]:
+def grouped(rows: Iterable[Row]) -> list[Group[Row]]:
     """Tables in the order of their first rows; a trial that never saw torch joins those that agree else."""
     tables: list[tuple[dict[str, str | None], list[Row]]] = []
     for row in rows:
@@ -65,7 +69,7 @@ def _agree(first: str | None, second: str | None) -> bool:
     return first is None or second is None or first == second
 
 
-def _order(row: Row) -> tuple[int, int, int, int, int, str, int]:
+def _order(row: Row) -> tuple[int, int, int, int, int, str, int, int]:
     return (
         row.height * row.width,
         row.height,
@@ -74,6 +78,7 @@ def _order(row: Row) -> tuple[int, int, int, int, int, str, int]:
         row.effective_batch,
         row.checkpointing,
         row.index,
+        row.repeat,
     )
 
 

@@ -5,15 +5,16 @@ from collections.abc import Iterable, Sequence
 from dmad_sweep.analysis.columns import REMARKS_TITLE, Column, columns_of
 from dmad_sweep.analysis.grouping import Group, heading
 from dmad_sweep.analysis.remarks import Notes
+from dmad_sweep.analysis.repeats import TableRow
 
 ESCAPES = str.maketrans({"|": "&#124;", "<": "&lt;", ">": "&gt;", "*": "\\*", "_": "\\_", "`": "\\`"})
 
 
-def as_markdown(groups: Sequence[Group]) -> str:
+def as_markdown(groups: Sequence[Group[TableRow]]) -> str:
     return "\n".join(_table(group) for group in groups)
 
 
-def _table(group: Group) -> str:
+def _table(group: Group[TableRow]) -> str:
     notes = Notes(group.rows)
     columns = [*columns_of(group.rows), Column(REMARKS_TITLE, notes.marks)]
     above = [f"**{_escaped(heading(group.rows))}**", ""]

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 
 from dmad_sweep.analysis.remarks import remarks
+from dmad_sweep.analysis.repeats import TableRow
 from dmad_sweep.analysis.text import overflow
 from dmad_sweep.records.metrics import METRICS
-from dmad_sweep.records.row import Row
 from dmad_sweep.units import bytes_to_gib, seconds_to_ms
 
 BEFORE_METRICS = (
     "sweep",
     "trial_id",
+    "role",
     "index",
+    "repeat",
     "status",
     "model",
     "recipe",
@@ -39,11 +41,12 @@ BEFORE_METRICS = (
     "code",
 )
 
-FIELDS: dict[str, Callable[[Row], object]] = {
+FIELDS: dict[str, Callable[[TableRow], object]] = {
     **{name: attrgetter(name) for name in BEFORE_METRICS},
     "device_total_gib": lambda row: _gib(row.device_total_bytes),
     "memory_limit_gib": lambda row: _gib(row.memory_limit_bytes),
     **{metric.name.rpartition("/")[2]: metric.value for metric in METRICS},
+    "over_baseline_gib": lambda row: _gib(row.over_baseline_bytes),
     "iteration_low_ms": lambda row: row.iteration_s and seconds_to_ms(row.iteration_s.low),
     "iteration_high_ms": lambda row: row.iteration_s and seconds_to_ms(row.iteration_s.high),
     "peak_stage": attrgetter("peak_stage"),
@@ -57,7 +60,7 @@ FIELDS: dict[str, Callable[[Row], object]] = {
 """Column of the file and what stands in it; None, not measured, is an empty cell."""
 
 
-def as_csv(rows: Iterable[Row]) -> str:
+def as_csv(rows: Iterable[TableRow]) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(FIELDS)

@@ -10,10 +10,10 @@ from rich.console import Group as Lines
 from rich.table import Table
 from rich.text import Text
 
-from dmad_sweep.analysis.columns import REMARKS_TITLE, Column, columns_of
+from dmad_sweep.analysis.columns import REMARKS_TITLE, Column, columns_of, stacked
 from dmad_sweep.analysis.grouping import Group, heading
 from dmad_sweep.analysis.remarks import Notes
-from dmad_sweep.records.row import Row
+from dmad_sweep.analysis.repeats import TableRow
 
 MINIMUM_WIDTH = 80
 DEFAULT_WIDTH = 100
@@ -24,13 +24,13 @@ STYLES = {"ok": None, "oom": "red"}
 OTHER_STYLE = "yellow"
 
 
-def as_terminal(groups: Sequence[Group], width: int | None, colour: bool) -> str:
+def as_terminal(groups: Sequence[Group[TableRow]], width: int | None, colour: bool) -> str:
     """`width` in columns; anything below 80 counts as 80."""
     width = max(width or DEFAULT_WIDTH, MINIMUM_WIDTH)
     return "".join(_section(group, width, colour) for group in groups)
 
 
-def _section(group: Group, width: int, colour: bool) -> str:
+def _section(group: Group[TableRow], width: int, colour: bool) -> str:
     notes = Notes(group.rows)
     layout = _roomiest(group.rows, notes, width)
     above = [Text(heading(group.rows), style="bold")]
@@ -55,13 +55,17 @@ class _Layout:
     """0: an overflow's stage stands behind it; 1 or 2: on so many lines below."""
     gap: int = 2
     """Spaces between columns."""
+    stacked: bool = False
+    """What is over the baseline stands below the peak."""
     left_out: tuple[Column, ...] = ()
     said: tuple[str, ...] = ()
 
-    def table(self, rows: Sequence[Row], notes: Notes) -> Table:
+    def table(self, rows: Sequence[TableRow], notes: Notes) -> Table:
         # The box puts one space between columns itself.
         table = Table(box=box.SIMPLE_HEAD, padding=(0, self.gap - 1, 0, 0), show_edge=False)
         shown = [column for column in columns_of(rows) if column not in self.left_out]
+        if self.stacked:
+            shown = stacked(shown)
         for column in (*shown, Column(REMARKS_TITLE, notes.marks)):
             title = column.stacked_title(self.hyphenated)
             table.add_column(title, justify="right" if column.number else "left", no_wrap=True)
@@ -82,18 +86,18 @@ class _Layout:
 
     def _overflow(self, cell: str) -> str:
         if self.stage_lines:
-            cell = cell.replace(" (", "\n(")
-        return cell.replace(".", ".\n") if self.stage_lines == 2 else cell
+            cell = cell.replace(" (", "\n(").replace("; ", ";\n")
+        return cell.replace(".", ".\n").replace(", ", ",\n") if self.stage_lines == 2 else cell
 
 
-def _roomiest(rows: Sequence[Row], notes: Notes, width: int) -> _Layout:
+def _roomiest(rows: Sequence[TableRow], notes: Notes, width: int) -> _Layout:
     """The layout with the fewest sacrifices that fits. Nothing is ever cut off: the last may not fit."""
     replaceable = [(column, said) for column in columns_of(rows) if (said := column.shared(rows)) is not None]
     layouts = [_Layout(), _Layout(hyphenated=True), _Layout(hyphenated=True, stage_lines=1)]
-    for stage_lines, gap in ((1, 2), (2, 2), (2, 1)):
+    for stage_lines, gap, stack in ((1, 2, False), (2, 2, False), (2, 1, False), (2, 1, True)):
         for kept in reversed(range(len(replaceable))):
             columns, sentences = zip(*replaceable[kept:], strict=True)
-            layouts.append(_Layout(True, stage_lines, gap, columns, sentences))
+            layouts.append(_Layout(True, stage_lines, gap, stack, columns, sentences))
     return next((lay for lay in layouts if _width(lay.table(rows, notes)) <= width), layouts[-1])
 
 

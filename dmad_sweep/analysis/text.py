@@ -1,7 +1,7 @@
 """How numbers and overflows of a row read."""
 
 from dmad_sweep.records.row import Row, Spread
-from dmad_sweep.units import bytes_to_gib, seconds_to_ms
+from dmad_sweep.units import GIB, MIB, bytes_to_gib, seconds_to_ms
 
 ABSENT = "–"
 """A cell that was not measured."""
@@ -12,6 +12,15 @@ def gib(value: int | None) -> str:
         return ABSENT
     size = bytes_to_gib(value)
     return f"{size:.2f}" if abs(size) >= 1 else f"{size:.3f}"
+
+
+def gib_with_spread(value: int | None, half_range: float | None) -> str:
+    """GiB and how far repeats differ; what two decimals of a GiB would hide is told in MiB."""
+    if value is None or half_range is None:
+        return gib(value)
+    hidden = 0 < half_range < GIB / 100
+    spread = f"{half_range / MIB:.2g} MiB" if hidden else f"{bytes_to_gib(half_range):.2f}"
+    return f"{gib(value)} ±{spread}"
 
 
 def ms(spread: Spread | None) -> str:

@@ -7,13 +7,20 @@ from pathlib import Path
 from dmad_sweep.config.schema import Config
 from dmad_sweep.errors import ConfigError
 from dmad_sweep.records.files import OutputsFolder
-from dmad_sweep.records.plan import Plan, PlannedDevice
+from dmad_sweep.records.plan import Plan, PlannedDevice, Role
 
 AUTO_MODEL = {"cuda": "sd15", "cpu": "tiny"}
 
 
-def plan_trial(settings: Config, device: PlannedDevice, sweep: str, index: int) -> Plan:
-    """The plan of trial `index`, `auto` resolved and paths made absolute.
+def plan_trial(
+    settings: Config,
+    device: PlannedDevice,
+    sweep: str,
+    index: int,
+    repeat: int = 0,
+    role: Role = "combination",
+) -> Plan:
+    """The plan of a repeat of combination or baseline `index`, `auto` resolved and paths made absolute.
 
     Raises:
         ConfigError: a folder that the settings name does not exist.
@@ -30,6 +37,8 @@ def plan_trial(settings: Config, device: PlannedDevice, sweep: str, index: int) 
         trial_id=uuid.uuid4().hex[:16],
         sweep=sweep,
         index=index,
+        role=role,
+        repeat=repeat,
         isolation=settings.isolation,
         workload=settings.workload.name,
         model=model,

@@ -112,6 +112,11 @@ class Config:
     tracking: Tracking = field(default_factory=Tracking)
     report: Report = field(default_factory=Report)
     sweep: Sweep = field(default_factory=Sweep)
+    baseline: bool = documented(
+        True,
+        "Measure inference at batch 1 too for each model, precision, resolution and attention that has no "
+        "comparable trial yet (hydra/launcher=isolated or basic), to show what training adds.",
+    )
     isolation: str = documented(
         "fork", "fork: children of a server that has preloaded torch; spawn: a fresh interpreter for each."
     )

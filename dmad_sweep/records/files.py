@@ -1,8 +1,14 @@
 """Every file and folder name of the project, in one place."""
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
+
+from dmad_sweep.records.plan import Plan, Role
+
+TRIAL = re.compile(r"(baseline-)?(\d+)(?:-(\d+))?")
+"""Role, index and repeat in the name of a trial's folder."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,10 @@ class TrialFolder:
 
 @dataclass(frozen=True)
 class SweepFolder:
-    """The folder of one sweep: `trials/000`, `trials/001`, …"""
+    """The folder of one sweep.
+
+    Its trials are `trials/000`, `001`, …, further repeats `001-1`, …, baselines `baseline-000`, …
+    """
 
     path: Path
 
@@ -58,13 +67,19 @@ class SweepFolder:
         """Held while the sweep's run is created in the store."""
         return self.path / "sweep.lock"
 
-    def trial(self, index: int) -> TrialFolder:
-        return TrialFolder(self.path / "trials" / f"{index:03d}")
+    def trial(self, index: int, repeat: int = 0, role: Role = "combination") -> TrialFolder:
+        name = f"{index:03d}-{repeat}" if repeat else f"{index:03d}"
+        prefix = "baseline-" if role == "baseline" else ""
+        return TrialFolder(self.path / "trials" / (prefix + name))
+
+    def trial_of(self, plan: Plan) -> TrialFolder:
+        return self.trial(plan.index, plan.repeat, plan.role)
 
     def trials(self) -> list[TrialFolder]:
-        """Folders of the trials begun so far, in order."""
-        found = (self.path / "trials").glob("[0-9]*")
-        return [TrialFolder(path) for path in sorted(found, key=lambda path: int(path.name))]
+        """Folders of the trials begun so far, in order, baselines last."""
+        found = [(TRIAL.fullmatch(path.name), path) for path in (self.path / "trials").glob("*")]
+        known = [(bool(m[1]), int(m[2]), int(m[3] or 0), path) for m, path in found if m]
+        return [TrialFolder(path) for *_, path in sorted(known)]
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """What the measured process is told: one trial, fully resolved."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from dmad_sweep.records.settings import (
     Accumulation,
@@ -21,6 +22,9 @@ from dmad_sweep.records.settings import (
 )
 
 SCHEMA_VERSION = 1
+
+Role = Literal["combination", "baseline"]
+"""Whether the command asked for a trial, or the sweep added it to compare training with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +50,10 @@ class Plan:
     trial_id: str
     sweep: str
     index: int
-    """Position in the sweep, from 0."""
+    """Position among the sweep's trials of the same role, from 0."""
+    role: Role = "combination"
+    repeat: int = 0
+    """Which measurement of the same combination, from 0 to schedule.repeats - 1."""
     isolation: str
     """`fork` (from a preloaded server) or `spawn` (a fresh interpreter)."""
     workload: str
@@ -94,4 +101,8 @@ class Plan:
             parts.append(f"ema {self.ema.name}")
         if self.phase.name != "train":
             parts.append(self.phase.name)
+        if self.role == "baseline":
+            parts.append("the baseline")
+        if self.schedule.repeats > 1:
+            parts.append(f"repeat {self.repeat + 1} of {self.schedule.repeats}")
         return ", ".join(parts)

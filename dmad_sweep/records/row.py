@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from dmad_sweep.records.plan import Role
 from dmad_sweep.records.record import Record
 from dmad_sweep.records.result import Anatomy, Cycle, Status
 
@@ -40,10 +41,13 @@ class Row:
     trial_id: str
     sweep: str
     index: int
+    role: Role = "combination"
+    repeat: int = 0
     status: Status
     started_at: float
 
     model: str
+    pretrained: str | None = None
     recipe: str
     phase: str
     data: str
@@ -118,9 +122,12 @@ def row_of(record: Record) -> Row:
         trial_id=plan.trial_id,
         sweep=plan.sweep,
         index=plan.index,
+        role=plan.role,
+        repeat=plan.repeat,
         status=record.status,
         started_at=record.started_at,
         model=plan.model.name,
+        pretrained=plan.model.pretrained,
         recipe=plan.recipe.name,
         phase=plan.phase.name,
         data=plan.data.source,

@@ -278,7 +278,11 @@ class Schedule:
         2, "Cycles before timing starts; at least 2, because optimizer state appears in the first."
     )
     measured_cycles: int = documented(5, "Cycles that are timed.")
+    repeats: int = documented(
+        1, "Times each combination is measured, each in a process of its own; the table merges them."
+    )
 
     def __post_init__(self) -> None:
         require_minimum("schedule.warmup_cycles", self.warmup_cycles, 2)
         require_minimum("schedule.measured_cycles", self.measured_cycles, 1)
+        require_minimum("schedule.repeats", self.repeats, 1)

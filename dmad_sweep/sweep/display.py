@@ -46,6 +46,13 @@ class Display:
             self._task = self._bar.add_task("starting", total=total)
             self._bar.start()
 
+    def expect(self, trials: int) -> None:
+        """So many trials more than were known of."""
+        if self._total is not None:
+            self._total += trials
+            if self._bar:
+                self._bar.update(self._task, total=self._total)
+
     def say(self, text: str) -> None:
         """A line above the progress."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)

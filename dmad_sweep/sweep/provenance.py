@@ -1,6 +1,8 @@
 """Which code measured."""
 
 import hashlib
+import importlib.util
+import re
 import socket
 import subprocess
 from functools import cache
@@ -21,6 +23,20 @@ def provenance(conf: Path, driver: str | None) -> Provenance:
         dirty=dirty,
         driver=driver,
     )
+
+
+@cache
+def torch_version() -> str | None:
+    """`torch.__version__` without importing torch; None where there is none.
+
+    The version that pip knows is not it: wheels of PyPI lack the build there, as in 2.11.0+cu130.
+    """
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
+    found = re.search(r"^__version__ = ['\"](.+)['\"]", text, re.MULTILINE)
+    return found[1] if found else None
 
 
 @cache

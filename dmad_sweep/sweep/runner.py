@@ -7,12 +7,13 @@ from dmad_sweep.config.plan import plan_trial
 from dmad_sweep.config.project import conf_folder
 from dmad_sweep.config.schema import Config
 from dmad_sweep.errors import ConfigError
+from dmad_sweep.records.baseline import Conditions, planned_conditions
 from dmad_sweep.records.files import OutputsFolder, SweepFolder
-from dmad_sweep.records.plan import Plan
+from dmad_sweep.records.plan import Plan, Role
 from dmad_sweep.records.record import Record
 from dmad_sweep.sweep.devices import Nvml, choose_device
 from dmad_sweep.sweep.isolation import Isolation, create_isolation
-from dmad_sweep.sweep.provenance import provenance
+from dmad_sweep.sweep.provenance import provenance, torch_version
 from dmad_sweep.sweep.strangers import refuse_if_in_use
 from dmad_sweep.sweep.trial import OnProgress, run_trial
 
@@ -26,19 +27,20 @@ class TrialRunner:
         self._provenance = provenance(conf_folder(), self._nvml.driver)
         self._isolations: dict[str, Isolation] = {}
 
-    def plan(self, settings: Config, index: int) -> Plan:
+    def plan(self, settings: Config, index: int, repeat: int = 0, role: Role = "combination") -> Plan:
         """Raises ConfigError for what this machine cannot do, and for a trial that is there already."""
         folder = sweep_folder(settings)
-        if folder.trial(index).path.exists():
-            raise ConfigError(
-                f"sweep.name={folder.name} is not allowed: {folder.path} holds a sweep of that name "
-                "already; choose another or leave it out"
-            )
+        if folder.trial(index, repeat, role).path.exists():
+            raise name_taken(folder)
         device = choose_device(settings.device, self._nvml)
         # once a trial has begun, the sweep's own processes may be on the device
         if settings.device.require_idle and not folder.trials():
             refuse_if_in_use(device, self._nvml)
-        return plan_trial(settings, device, self._sweep, index)
+        return plan_trial(settings, device, self._sweep, index, repeat, role)
+
+    def conditions(self, plan: Plan) -> Conditions:
+        """What the trial's row will have in common with its baseline."""
+        return planned_conditions(plan, self._provenance, torch_version())
 
     def prepare(self, settings: Config) -> None:
         """Start what takes long to start, without waiting for it."""
@@ -47,16 +49,16 @@ class TrialRunner:
     def run(
         self,
         settings: Config,
-        index: int,
+        plan: Plan,
         on_start: Callable[[Plan], None] = lambda _: None,
         on_progress: OnProgress = lambda _: None,
     ) -> Record:
-        """One trial, to its record."""
-        plan, folder = self.plan(settings, index), sweep_folder(settings)
+        """A trial that was planned with these settings, to its record."""
+        folder = sweep_folder(settings)
         isolation = self._isolation(plan.isolation, folder)
         isolation.ready()
         on_start(plan)
-        return run_trial(plan, folder.trial(index), isolation, self._nvml, self._provenance, on_progress)
+        return run_trial(plan, folder.trial_of(plan), isolation, self._nvml, self._provenance, on_progress)
 
     def close(self) -> None:
         for isolation in self._isolations.values():
@@ -72,6 +74,13 @@ class TrialRunner:
                 raise ConfigError(f"outputs: {folder.path} cannot be written ({error.strerror})") from error
             self._isolations[name] = create_isolation(name, folder.server_log)
         return self._isolations[name]
+
+
+def name_taken(folder: SweepFolder) -> ConfigError:
+    return ConfigError(
+        f"sweep.name={folder.name} is not allowed: {folder.path} holds a sweep of that name "
+        "already; choose another or leave it out"
+    )
 
 
 def sweep_folder(settings: Config) -> SweepFolder:

@@ -1,4 +1,4 @@
-"""All trials of one command, in the process that launched them, and single trials elsewhere."""
+"""All trials of one command, in the process that launched them, and of one combination elsewhere."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,10 +11,13 @@ from dmad_sweep.config.schema import Config
 from dmad_sweep.errors import RecordError, TrackingError
 from dmad_sweep.records.codec import read_json
 from dmad_sweep.records.files import OutputsFolder
+from dmad_sweep.records.plan import Plan
 from dmad_sweep.records.record import Record
 from dmad_sweep.records.result import RESULT_STATUSES, Status
+from dmad_sweep.records.row import Row, row_of
+from dmad_sweep.sweep.baseline import Baselines, baseline_settings
 from dmad_sweep.sweep.display import Display
-from dmad_sweep.sweep.runner import TrialRunner, sweep_folder
+from dmad_sweep.sweep.runner import TrialRunner, name_taken, sweep_folder
 from dmad_sweep.tracking.store import Store
 
 
@@ -26,6 +29,7 @@ class Sweep:
         self._total: int | None = None
         self._runner: TrialRunner | None = None
         self._display: Display | None = None
+        self._baselines = Baselines(self._earlier_baselines)
         self.folder = sweep_folder(settings)
 
     @property
@@ -33,21 +37,50 @@ class Sweep:
         """Whether this process has started a trial."""
         return self._display is not None
 
-    def expect(self, trials: Sequence[Config], first: int) -> None:
-        """Check trials `first`, `first` + 1, … before one of them starts. Raises ConfigError."""
-        self._total = first + len(trials)
+    def expect(self, combinations: Sequence[Config], first: int) -> None:
+        """Check combinations `first`, `first` + 1, … before one of them starts. Raises ConfigError."""
+        self._require_new_name()
+        trials = sum(settings.schedule.repeats for settings in combinations)
+        self._total = (self._total or 0) + trials
+        if self._display:
+            self._display.expect(trials)
         self._runner = self._runner or TrialRunner(self.folder.name)
-        for index, settings in enumerate(trials, start=first):
+        for index, settings in enumerate(combinations, start=first):
             self._runner.plan(settings, index)
 
-    def run(self, settings: Config, index: int) -> Record:
-        """One trial: measured, recorded, logged."""
+    def run(self, settings: Config, index: int) -> list[Record]:
+        """Every repeat of one combination, after its baseline if that is lacking."""
         runner = self._open(settings, index)
-        assert self._display is not None
-        record = runner.run(settings, index, self._display.begin, self._display.progress)
-        self._display.end(record)
+        if settings.baseline and settings.phase.name == "train":
+            self._add_baseline(runner, baseline_settings(settings))
+        return [
+            self._run(runner, settings, runner.plan(settings, index, repeat))
+            for repeat in range(settings.schedule.repeats)
+        ]
+
+    def _add_baseline(self, runner: TrialRunner, settings: Config) -> None:
+        plan = runner.plan(settings, self._baselines.claimed, role="baseline")
+        if self._baselines.claim(runner.conditions(plan)):
+            assert self._display is not None
+            self._display.expect(1)
+            self._run(runner, settings, plan)
+
+    def _earlier_baselines(self) -> list[Row]:
         try:
-            self.store.log_trial(record, self.folder.trial(index))
+            return self.store.baselines()
+        except TrackingError as error:
+            assert self._display is not None
+            self._display.say(f"baselines of earlier sweeps cannot be read, measuring our own ({error})")
+            return []
+
+    def _run(self, runner: TrialRunner, settings: Config, plan: Plan) -> Record:
+        """One trial: measured, recorded, logged."""
+        assert self._display is not None
+        record = runner.run(settings, plan, self._display.begin, self._display.progress)
+        self._display.end(record)
+        self._baselines.note(row_of(record))
+        try:
+            self.store.log_trial(record, self.folder.trial_of(plan))
         except TrackingError as error:
             self._display.say(f"not in MLflow yet, tried again at the end; its record is on disk ({error})")
         return record
@@ -75,11 +108,17 @@ class Sweep:
     def store(self) -> Store:
         return open_store(self.settings)
 
+    def _require_new_name(self) -> None:
+        """A sweep that ended during its first baseline has none of the trials that plans look for."""
+        if not self.begun and self.folder.trials():
+            raise name_taken(self.folder)
+
     def _open(self, settings: Config, index: int) -> TrialRunner:
         """On the first trial: the server of children loads while MLflow is imported."""
         if self._runner is None:
             self._runner = TrialRunner(self.folder.name)
         if self._display is None:
+            self._require_new_name()
             plan = self._runner.plan(settings, index)
             self._runner.prepare(settings)
             self._display = Display(self._total)
@@ -91,15 +130,19 @@ class Sweep:
         return self._runner
 
 
-def run_elsewhere(settings: Config, index: int) -> Record:
-    """One trial in a worker process of another launcher: a fresh interpreter, the record on disk.
+def run_elsewhere(settings: Config, index: int) -> list[Record]:
+    """One combination in a worker process of another launcher: fresh interpreters, records on disk.
 
     With a server the worker also writes to MLflow. A SQLite store loses runs to many writers, so there
-    the launching process imports the records at the end.
+    the launching process imports the records at the end. Workers add no baselines: none knows of the others.
     """
+    settings = replace(settings, isolation="spawn")
     runner = TrialRunner(sweep_folder(settings).name)
     try:
-        record = runner.run(replace(settings, isolation="spawn"), index)
+        records = [
+            runner.run(settings, runner.plan(settings, index, repeat))
+            for repeat in range(settings.schedule.repeats)
+        ]
     finally:
         runner.close()
     uri = settings.tracking.uri
@@ -108,8 +151,9 @@ def run_elsewhere(settings: Config, index: int) -> Record:
         store = open_store(settings)
         with FileLock(folder.lock):  # one worker creates the sweep's run
             store.begin_sweep(folder.name)
-        store.log_trial(record, folder.trial(index))
-    return record
+        for record in records:
+            store.log_trial(record, folder.trial_of(record.plan))
+    return records
 
 
 def open_store(settings: Config) -> Store:

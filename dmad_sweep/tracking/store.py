@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal
 
 from dmad_sweep.errors import RecordError, TrackingError
+from dmad_sweep.records.baseline import is_baseline
 from dmad_sweep.records.codec import from_json, read_json
 from dmad_sweep.records.files import OutputsFolder, SweepFolder, TrialFolder
 from dmad_sweep.records.record import Record
@@ -113,7 +114,9 @@ class Store:
 
     @patiently
     def rows(self, sweep: str) -> list[Row]:
-        """Rows of `latest`, of a sweep by name, or of `all`, by start of the sweep, then by index.
+        """Rows of `latest`, of a sweep by name, or of `all`: by start of the sweep, then by index and repeat.
+
+        Baselines that a sweep added stand behind its combinations.
 
         Raises:
             TrackingError: nothing there; the message names what is.
@@ -131,7 +134,16 @@ class Store:
         first_start: dict[str, float] = {}
         for row in rows:
             first_start[row.sweep] = min(row.started_at, first_start.get(row.sweep, row.started_at))
-        return sorted(rows, key=lambda row: (first_start[row.sweep], row.sweep, row.index))
+        return sorted(
+            rows,
+            key=lambda r: (first_start[r.sweep], r.sweep, r.role == "baseline", r.index, r.repeat),
+        )
+
+    @patiently
+    def baselines(self) -> list[Row]:
+        """Rows of all sweeps that training rows can be compared with."""
+        runs = self._tagged({KIND: "trial"}, "params.phase = 'inference'", "params.effective_batch = '1'")
+        return [row for run in runs if (row := _row_of(run)) is not None and is_baseline(row)]
 
     @patiently
     def latest_sweep(self) -> str | None:
@@ -169,10 +181,10 @@ class Store:
             if SWEEP in run.data.tags:
                 yield run.data.tags[SWEEP]
 
-    def _tagged(self, tags: dict[str, str]) -> Iterator["Run"]:
+    def _tagged(self, tags: dict[str, str], *conditions: str) -> Iterator["Run"]:
         """Runs with all of these tags. MLflow's filters cannot express every value, so they only narrow."""
         clauses = [f"tags.`{name}` = {quoted}" for name, value in tags.items() if (quoted := _quoted(value))]
-        for run in self._search(" and ".join(clauses)):
+        for run in self._search(" and ".join([*clauses, *conditions])):
             if tags.items() <= run.data.tags.items():
                 yield run
 

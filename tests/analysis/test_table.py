@@ -114,9 +114,9 @@ MARKDOWN = """\
 """
 
 CSV = """\
-sweep,trial_id,index,status,model,recipe,student_update_freq,phase,data,resolution,height,width,batch,accumulation,effective_batch,precision,checkpointing,adapter,attention,optimizer,ema,device_name,torch,driver,code,device_total_gib,memory_limit_gib,peak_allocated_gib,peak_reserved_gib,device_peak_gib,after_load_gib,first_forward_gib,first_backward_gib,headroom_gib,iteration_ms,student_turn_ms,fake_score_turn_ms,data_ms,images_per_s,iteration_low_ms,iteration_high_ms,peak_stage,peak_cycle,overflow,died_stage,died_cycle,oom_requested_bytes,remarks
-test,0000000000000000,0,ok,sd15,dmd2,10,train,synthetic,512,512,512,1,1,1,bf16,none,full,auto,adamw,none,NVIDIA H200,2.11.0+cu130,580.1,c0de,140.0,,28.5,29.5,30.5,8.0,11.0,12.0,109.5,350.0,300.0,320.0,3.0,2.8328611898017,349.0,353.0,fake_score.optimizer,2,no,,,,
-test,0000000000000005,5,oom,sd15,dmd2,10,train,synthetic,768,768,768,4,1,4,bf16,none,full,auto,adamw,none,NVIDIA H200,2.11.0+cu130,580.1,c0de,140.0,,28.5,29.5,30.5,8.0,11.0,12.0,109.5,,,,,,,,fake_score.optimizer,2,backward OOM (student.backward),student.backward,1,60817408,asked for 58 MiB more when memory ran out
+sweep,trial_id,role,index,repeat,status,model,recipe,student_update_freq,phase,data,resolution,height,width,batch,accumulation,effective_batch,precision,checkpointing,adapter,attention,optimizer,ema,device_name,torch,driver,code,device_total_gib,memory_limit_gib,peak_allocated_gib,peak_reserved_gib,device_peak_gib,after_load_gib,first_forward_gib,first_backward_gib,headroom_gib,iteration_ms,student_turn_ms,fake_score_turn_ms,data_ms,images_per_s,over_baseline_gib,iteration_low_ms,iteration_high_ms,peak_stage,peak_cycle,overflow,died_stage,died_cycle,oom_requested_bytes,remarks
+test,0000000000000000,combination,0,0,ok,sd15,dmd2,10,train,synthetic,512,512,512,1,1,1,bf16,none,full,auto,adamw,none,NVIDIA H200,2.11.0+cu130,580.1,c0de,140.0,,28.5,29.5,30.5,8.0,11.0,12.0,109.5,350.0,300.0,320.0,3.0,2.8328611898017,,349.0,353.0,fake_score.optimizer,2,no,,,,
+test,0000000000000005,combination,5,0,oom,sd15,dmd2,10,train,synthetic,768,768,768,4,1,4,bf16,none,full,auto,adamw,none,NVIDIA H200,2.11.0+cu130,580.1,c0de,140.0,,28.5,29.5,30.5,8.0,11.0,12.0,109.5,,,,,,,,,fake_score.optimizer,2,backward OOM (student.backward),student.backward,1,60817408,asked for 58 MiB more when memory ran out
 """
 
 
@@ -239,7 +239,10 @@ def test_an_overflow_whose_stage_nobody_saw() -> None:
 
 
 def test_what_belongs_to_the_device_is_said_of_the_whole_table() -> None:
-    rows = [row_of(make_cpu_record()), row_of(make_failed(replace(make_cpu_record().plan, trial_id="other")))]
+    rows = [
+        row_of(make_cpu_record()),
+        row_of(make_failed(replace(make_cpu_record().plan, trial_id="other", index=1))),
+    ]
     rows[1] = replace(rows[1], driver=None)
     assert rows[1].peak_allocated_bytes is None
     shown = render(rows, "terminal", width=120)

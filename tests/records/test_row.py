@@ -1,5 +1,6 @@
 """From record to row: every derived number."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -81,6 +82,13 @@ def test_a_row_survives_its_tag(make: object) -> None:
     row = row_of(make())  # type: ignore[operator]
     assert from_json(Row, to_json(row)) == row
     assert len(to_json(row)) < 4000
+
+
+def test_a_row_of_before_there_were_repeats_and_baselines_is_read() -> None:
+    row = row_of(make_record())
+    newer = ("repeat", "role", "pretrained")
+    older = {name: value for name, value in json.loads(to_json(row)).items() if name not in newer}
+    assert from_json(Row, json.dumps(older)) == row
 
 
 def test_what_was_not_measured_is_absent() -> None:

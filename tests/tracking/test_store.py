@@ -26,6 +26,7 @@ from dmad_sweep.records.files import OutputsFolder, SweepFolder, TrialFolder
 from dmad_sweep.records.metrics import metrics_of, params_of
 from dmad_sweep.records.record import Record
 from dmad_sweep.records.row import row_of
+from dmad_sweep.records.settings import Phase
 from dmad_sweep.tracking.faults import told
 from dmad_sweep.tracking.location import database_file, redacted, resolve
 from dmad_sweep.tracking.store import Store
@@ -228,6 +229,26 @@ def test_a_sweep_that_is_imported_late_is_not_the_latest(store: Store, outputs: 
     assert store.latest_sweep() == "test"
     with pytest.raises(TrackingError, match="choose one of test, older"):
         store.rows("zzz")
+
+
+def test_baselines_are_found_in_all_sweeps(store: Store, outputs: OutputsFolder) -> None:
+    inference = Phase("inference")
+    records = [
+        make_record(replace(make_gpu_plan(index=0), sweep="first")),
+        make_record(replace(make_gpu_plan(index=1, phase=inference), sweep="first", role="baseline")),
+        make_record(replace(make_gpu_plan(2, 512, 2, phase=inference), sweep="second")),
+        make_oom(replace(make_gpu_plan(index=3, phase=inference), sweep="second")),
+        make_record(replace(make_gpu_plan(index=4, phase=inference), sweep="second")),
+    ]
+    for record in records:
+        log(store, record, outputs)
+    assert {row.trial_id for row in store.baselines()} == {records[i].plan.trial_id for i in (1, 4)}
+
+
+def test_baselines_stand_behind_combinations(store: Store, outputs: OutputsFolder) -> None:
+    for plan in (replace(make_gpu_plan(index=7), role="baseline", index=0), make_gpu_plan(index=1)):
+        log(store, make_record(plan), outputs)
+    assert [(row.role, row.index) for row in store.rows("test")] == [("combination", 1), ("baseline", 0)]
 
 
 def test_the_command_is_kept_without_secrets(store: Store) -> None:
@@ -507,6 +528,9 @@ def test_uris_are_told_without_secrets(text: str, expected: str) -> None:
 
 def test_sweep_folders_list_their_trials_in_order(tmp_path: Path) -> None:
     sweep = SweepFolder(tmp_path)
-    for index in (2, 0, 11, 1000):
-        sweep.trial(index).path.mkdir(parents=True)
-    assert [folder.path.name for folder in sweep.trials()] == ["000", "002", "011", "1000"]
+    sweep.trial(0, role="baseline").path.mkdir(parents=True)
+    for index, repeat in ((2, 0), (0, 0), (11, 10), (11, 0), (1000, 0), (11, 2)):
+        sweep.trial(index, repeat).path.mkdir()
+    (tmp_path / "trials" / "notes of mine").mkdir()
+    names = ["000", "002", "011", "011-2", "011-10", "1000", "baseline-000"]
+    assert [folder.path.name for folder in sweep.trials()] == names
