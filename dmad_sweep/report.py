@@ -43,13 +43,22 @@ def show(store: Store, report: Report, stream: TextIO | None = None) -> None:
     if report.output is not None:
         path = Path(report.output).expanduser()
         try:
-            path.write_text(render(rows, report.format, baselines=baselines), encoding="utf-8")
+            path.write_text(
+                render(rows, report.format, view=report.view, baselines=baselines), encoding="utf-8"
+            )
         except OSError as error:
             raise ConfigError(f"report.output={path} cannot be written: {error.strerror}") from error
         print(f"wrote {path}", file=stream)
         return
     width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
-    table = render(rows, report.format, baselines=baselines, width=width, colour=stream.isatty())
+    table = render(
+        rows,
+        report.format,
+        view=report.view,
+        baselines=baselines,
+        width=width,
+        colour=stream.isatty(),
+    )
     print(table, end="", file=stream)
 
 

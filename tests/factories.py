@@ -6,6 +6,7 @@ from typing import Any
 from dmad_sweep.records.plan import Plan, PlannedDevice
 from dmad_sweep.records.record import DeviceMemory, Ending, Provenance, Record
 from dmad_sweep.records.result import (
+    Anatomy,
     Cycle,
     Failure,
     MemoryReport,
@@ -47,8 +48,14 @@ def make_record(plan: Plan | None = None, *, peak_gib: float = 28.5, **changes: 
             index=index,
             warmup=index <= 2,
             turns=[
-                TurnTime(turn="student", compute_s=student_s, data_s=0.004),
-                TurnTime(turn="fake_score", compute_s=0.320, data_s=0.002),
+                TurnTime(
+                    turn="student",
+                    compute_s=student_s,
+                    enqueue_s=student_s / 2,
+                    device_s=student_s,
+                    data_s=0.004,
+                ),
+                TurnTime(turn="fake_score", compute_s=0.320, enqueue_s=0.160, device_s=0.319, data_s=0.002),
             ],
             peak=Peak(allocated_bytes=peak, reserved_bytes=peak + GIB),
         )
@@ -77,6 +84,16 @@ def make_record(plan: Plan | None = None, *, peak_gib: float = 28.5, **changes: 
             peak_cycle=2,
             device_peak_bytes=peak + 2 * GIB,
             allocation_retries=0,
+            anatomy=Anatomy(
+                stage="fake_score.optimizer",
+                weight_bytes=8 * GIB,
+                gradient_bytes=3 * GIB,
+                state_bytes=13 * GIB,
+                activation_bytes=peak - 24 * GIB - GIB // 4,
+                allocated_bytes=peak,
+                reserved_bytes=peak + GIB,
+                context_bytes=3 * GIB // 4,
+            ),
         ),
         cycles=cycles,
     )
@@ -128,7 +145,9 @@ def make_oom(
     died = OutOfMemory(
         stage=stage, cycle=cycle, requested_bytes=58 * MIB, certain=certain, message="CUDA out of memory."
     )
-    result = replace(record.result, status="oom", cycles=[], out_of_memory=died)
+    assert record.result.memory is not None
+    memory = replace(record.result.memory, anatomy=None)
+    result = replace(record.result, status="oom", cycles=[], out_of_memory=died, memory=memory)
     return replace(record, status="oom", result=result)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from dmad_sweep.analysis import text
 from dmad_sweep.analysis.repeats import TableRow
+from dmad_sweep.records.result import Anatomy
 
 SOFT_HYPHEN = "\u00ad"
 BREAK = "\u200b"
@@ -21,6 +22,8 @@ class Column:
     title: str
     cell: Callable[[TableRow], str]
     number: bool = False
+    stage: bool = False
+    """Holds the name of a stage, which may be broken where it is narrow."""
     default: str | None = None
     """The column is shown only where some row has another value."""
     shared: Callable[[Sequence[TableRow]], str | None] = lambda rows: None
@@ -72,7 +75,7 @@ OVER_BASELINE = Column(
     default=text.ABSENT,
 )
 
-COLUMNS = (
+AXES = (
     Column(f"reso{SOFT_HYPHEN}lution", lambda row: row.resolution),
     Column("batch", lambda row: str(row.batch), True),
     Column(
@@ -93,22 +96,54 @@ COLUMNS = (
     Column("attention", lambda row: row.attention, default="auto"),
     Column("optimizer", lambda row: row.optimizer, default="adamw"),
     Column("ema", lambda row: row.ema, default="none"),
+)
+OVERFLOW = Column("overflow", lambda row: row.overflow, stage=True)
+
+TRADEOFF = (
+    *AXES,
     PEAK,
     OVER_BASELINE,
     Column("device peak GiB", lambda row: text.gib(row.device_peak_bytes), True),
     Column(f"itera{SOFT_HYPHEN}tion time ms", lambda row: text.ms_with_spread(row.iteration_s), True),
     Column("data time ms", lambda row: text.ms(row.data_s), True),
     Column(f"images{BREAK}/s", lambda row: text.rate(row.images_per_s), True),
-    Column("overflow", lambda row: row.overflow),
+    OVERFLOW,
 )
+"""What a combination costs and takes."""
+
+
+def _part(title: str, size: Callable[[Anatomy], int]) -> Column:
+    def cell(row: TableRow) -> str:
+        return text.gib(None if row.anatomy is None else size(row.anatomy))
+
+    return Column(f"{title} GiB", cell, True)
+
+
+MEMORY = (
+    *AXES,
+    PEAK,
+    Column("peak in", lambda row: text.ABSENT if row.peak_stage is None else row.peak_stage, stage=True),
+    _part("weights", lambda anatomy: anatomy.weight_bytes),
+    _part(f"gra{SOFT_HYPHEN}dients", lambda anatomy: anatomy.gradient_bytes),
+    _part("states", lambda anatomy: anatomy.state_bytes),
+    _part(f"acti{SOFT_HYPHEN}vations", lambda anatomy: anatomy.activation_bytes),
+    _part(f"frag{SOFT_HYPHEN}men{SOFT_HYPHEN}tation", lambda anatomy: anatomy.fragmentation_bytes),
+    _part("context", lambda anatomy: anatomy.context_bytes),
+    Column(f"un{SOFT_HYPHEN}ex{SOFT_HYPHEN}plained", text.unexplained, True),
+    Column("device peak GiB", lambda row: text.gib(row.device_peak_bytes), True),
+    OVERFLOW,
+)
+"""What the peak is made of: the parts and what is unexplained add up to the device's peak."""
+
+VIEWS = {"tradeoff": TRADEOFF, "memory": MEMORY}
 """Remarks follow as the last column; they are letters of notes, which only a whole table has."""
 
 
-def columns_of(rows: Sequence[TableRow]) -> tuple[Column, ...]:
-    """The columns that a table of `rows` needs."""
+def columns_of(rows: Sequence[TableRow], view: str) -> tuple[Column, ...]:
+    """The columns that a table of `rows` needs in one of VIEWS."""
     return tuple(
         column
-        for column in COLUMNS
+        for column in VIEWS[view]
         if column.default is None or any(column.cell(row) != column.default for row in rows)
     )
 

@@ -10,13 +10,13 @@ from dmad_sweep.analysis.repeats import TableRow
 ESCAPES = str.maketrans({"|": "&#124;", "<": "&lt;", ">": "&gt;", "*": "\\*", "_": "\\_", "`": "\\`"})
 
 
-def as_markdown(groups: Sequence[Group[TableRow]]) -> str:
-    return "\n".join(_table(group) for group in groups)
+def as_markdown(groups: Sequence[Group[TableRow]], view: str) -> str:
+    return "\n".join(_table(group, view) for group in groups)
 
 
-def _table(group: Group[TableRow]) -> str:
+def _table(group: Group[TableRow], view: str) -> str:
     notes = Notes(group.rows)
-    columns = [*columns_of(group.rows), Column(REMARKS_TITLE, notes.marks)]
+    columns = [*columns_of(group.rows, view), Column(REMARKS_TITLE, notes.marks)]
     above = [f"**{_escaped(heading(group.rows))}**", ""]
     if group.apart:
         above += [f"In a table of its own: {_escaped(group.apart)}.", ""]

@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Callable, Iterable
+from functools import partial
 from operator import attrgetter
 
 from dmad_sweep.analysis.remarks import remarks
@@ -41,6 +42,19 @@ BEFORE_METRICS = (
     "code",
 )
 
+
+def _gib(size: int | None) -> float | None:
+    return None if size is None else bytes_to_gib(size)
+
+
+PARTS = ("weight", "gradient", "state", "activation", "fragmentation", "context")
+"""Of a peak's anatomy."""
+
+
+def _part(name: str, row: TableRow) -> float | None:
+    return None if row.anatomy is None else _gib(getattr(row.anatomy, f"{name}_bytes"))
+
+
 FIELDS: dict[str, Callable[[TableRow], object]] = {
     **{name: attrgetter(name) for name in BEFORE_METRICS},
     "device_total_gib": lambda row: _gib(row.device_total_bytes),
@@ -50,6 +64,7 @@ FIELDS: dict[str, Callable[[TableRow], object]] = {
     "iteration_low_ms": lambda row: row.iteration_s and seconds_to_ms(row.iteration_s.low),
     "iteration_high_ms": lambda row: row.iteration_s and seconds_to_ms(row.iteration_s.high),
     "peak_stage": attrgetter("peak_stage"),
+    **{f"{part}_gib": partial(_part, part) for part in PARTS},
     "peak_cycle": attrgetter("peak_cycle"),
     "overflow": overflow,
     "died_stage": attrgetter("died_stage"),
@@ -66,7 +81,3 @@ def as_csv(rows: Iterable[TableRow]) -> str:
     writer.writerow(FIELDS)
     writer.writerows([value(row) for value in FIELDS.values()] for row in rows)
     return buffer.getvalue()
-
-
-def _gib(size: int | None) -> float | None:
-    return None if size is None else bytes_to_gib(size)

@@ -12,15 +12,17 @@ def render(
     rows: Sequence[Row],
     style: str,
     *,
+    view: str = "tradeoff",
     baselines: Sequence[Row] = (),
     width: int | None = None,
     colour: bool = False,
 ) -> str:
     """The table of `rows` as `terminal`, `markdown` or `csv`; several where rows cannot be compared.
 
-    People get one row for the repeats of a combination, other programs (`csv`) one for each trial.
-    `baselines` are rows of other sweeps that training may be compared with; they are not shown. `width` is
-    the terminal's columns; `colour` adds its escape sequences. Rows are put in order.
+    `view` is one of analysis.columns.VIEWS; csv holds all of them. People get one row for the repeats of a
+    combination, other programs (`csv`) one for each trial. `baselines` are rows of other sweeps that training
+    may be compared with; they are not shown. `width` is the terminal's columns; `colour` adds its escape
+    sequences. Rows are put in order.
     """
     lines = apart if style == "csv" else merged
     known = [*rows, *baselines]
@@ -29,11 +31,11 @@ def render(
         case "terminal":
             from dmad_sweep.analysis.terminal import as_terminal  # rich takes a while to load
 
-            return as_terminal(groups, width, colour)
+            return as_terminal(groups, view, width, colour)
         case "markdown":
             from dmad_sweep.analysis.markdown import as_markdown
 
-            return as_markdown(groups)
+            return as_markdown(groups, view)
         case "csv":
             from dmad_sweep.analysis.spreadsheet import as_csv
 

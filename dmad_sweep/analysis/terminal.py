@@ -24,15 +24,15 @@ STYLES = {"ok": None, "oom": "red"}
 OTHER_STYLE = "yellow"
 
 
-def as_terminal(groups: Sequence[Group[TableRow]], width: int | None, colour: bool) -> str:
+def as_terminal(groups: Sequence[Group[TableRow]], view: str, width: int | None, colour: bool) -> str:
     """`width` in columns; anything below 80 counts as 80."""
     width = max(width or DEFAULT_WIDTH, MINIMUM_WIDTH)
-    return "".join(_section(group, width, colour) for group in groups)
+    return "".join(_section(group, view, width, colour) for group in groups)
 
 
-def _section(group: Group[TableRow], width: int, colour: bool) -> str:
+def _section(group: Group[TableRow], view: str, width: int, colour: bool) -> str:
     notes = Notes(group.rows)
-    layout = _roomiest(group.rows, notes, width)
+    layout = _roomiest(group.rows, view, notes, width)
     above = [Text(heading(group.rows), style="bold")]
     if group.apart:
         above.append(Text(f"in a table of its own: {group.apart}"))
@@ -50,6 +50,7 @@ def _section(group: Group[TableRow], width: int, colour: bool) -> str:
 class _Layout:
     """How one table is squeezed. `left_out` are columns that all rows share, `said` replaces them."""
 
+    view: str
     hyphenated: bool = False
     stage_lines: int = 0
     """0: an overflow's stage stands behind it; 1 or 2: on so many lines below."""
@@ -63,17 +64,15 @@ class _Layout:
     def table(self, rows: Sequence[TableRow], notes: Notes) -> Table:
         # The box puts one space between columns itself.
         table = Table(box=box.SIMPLE_HEAD, padding=(0, self.gap - 1, 0, 0), show_edge=False)
-        shown = [column for column in columns_of(rows) if column not in self.left_out]
+        shown = [column for column in columns_of(rows, self.view) if column not in self.left_out]
         if self.stacked:
             shown = stacked(shown)
         for column in (*shown, Column(REMARKS_TITLE, notes.marks)):
             title = column.stacked_title(self.hyphenated)
             table.add_column(title, justify="right" if column.number else "left", no_wrap=True)
         for row in rows:
-            *numbers, overflow = (column.cell(row) for column in shown)
             table.add_row(
-                *(self._number(cell) for cell in numbers),
-                self._overflow(overflow),
+                *((self._stage if column.stage else self._number)(column.cell(row)) for column in shown),
                 notes.marks(row),
                 style=STYLES.get(row.status, OTHER_STYLE),
             )
@@ -84,20 +83,22 @@ class _Layout:
             return cell
         return cell.replace(" ±", "±" if self.gap > 1 else "\n±")
 
-    def _overflow(self, cell: str) -> str:
+    def _stage(self, cell: str) -> str:
         if self.stage_lines:
             cell = cell.replace(" (", "\n(").replace("; ", ";\n")
         return cell.replace(".", ".\n").replace(", ", ",\n") if self.stage_lines == 2 else cell
 
 
-def _roomiest(rows: Sequence[TableRow], notes: Notes, width: int) -> _Layout:
+def _roomiest(rows: Sequence[TableRow], view: str, notes: Notes, width: int) -> _Layout:
     """The layout with the fewest sacrifices that fits. Nothing is ever cut off: the last may not fit."""
-    replaceable = [(column, said) for column in columns_of(rows) if (said := column.shared(rows)) is not None]
-    layouts = [_Layout(), _Layout(hyphenated=True), _Layout(hyphenated=True, stage_lines=1)]
+    replaceable = [
+        (column, said) for column in columns_of(rows, view) if (said := column.shared(rows)) is not None
+    ]
+    layouts = [_Layout(view), _Layout(view, hyphenated=True), _Layout(view, hyphenated=True, stage_lines=1)]
     for stage_lines, gap, stack in ((1, 2, False), (2, 2, False), (2, 1, False), (2, 1, True)):
         for kept in reversed(range(len(replaceable))):
             columns, sentences = zip(*replaceable[kept:], strict=True)
-            layouts.append(_Layout(True, stage_lines, gap, stack, columns, sentences))
+            layouts.append(_Layout(view, True, stage_lines, gap, stack, columns, sentences))
     return next((lay for lay in layouts if _width(lay.table(rows, notes)) <= width), layouts[-1])
 
 

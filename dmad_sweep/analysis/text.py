@@ -23,6 +23,13 @@ def gib_with_spread(value: int | None, half_range: float | None) -> str:
     return f"{gib(value)} ±{spread}"
 
 
+def unexplained(row: Row) -> str:
+    """What the parts of a peak leave of the device's peak, as a share of it."""
+    if row.unexplained_bytes is None or not row.device_peak_bytes:
+        return ABSENT
+    return f"{100 * row.unexplained_bytes / row.device_peak_bytes:.1f}%"
+
+
 def ms(spread: Spread | None) -> str:
     """Median in milliseconds."""
     if spread is None:

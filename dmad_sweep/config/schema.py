@@ -29,6 +29,7 @@ from dmad_sweep.records.settings import (
 )
 
 ISOLATIONS = ("fork", "spawn")
+VIEWS = ("tradeoff", "memory")
 FORMATS = ("terminal", "markdown", "csv")
 WORKLOADS = ("dmad",)
 
@@ -72,10 +73,12 @@ class Tracking:
 @dataclass
 class Report:
     sweep: str = documented("latest", "Which sweep to show: latest, a sweep's name, or all.")
+    view: str = documented("tradeoff", "tradeoff, or memory: what each peak is made of. csv has both.")
     format: str = documented("terminal", "terminal, markdown or csv.")
     output: str | None = documented(None, "File to write instead of the terminal.")
 
     def __post_init__(self) -> None:
+        require_choice("report.view", self.view, VIEWS)
         require_choice("report.format", self.format, FORMATS)
 
 

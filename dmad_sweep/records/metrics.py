@@ -86,6 +86,24 @@ METRICS = (
     Metric("time/fake_score_turn_ms", "ms", "median fake-score turn", _ms(lambda row: row.fake_score_turn_s)),
     Metric("time/data_ms", "ms", "median wait for the samples of a turn", _ms(lambda row: row.data_s)),
     Metric(
+        "time/enqueue_share",
+        "",
+        "share of the turns' time until the host had launched everything",
+        lambda row: row.enqueue_share,
+    ),
+    Metric(
+        "memory/unexplained_gib",
+        "GiB",
+        "device peak less its counted parts",
+        _gib(lambda row: row.unexplained_bytes),
+    ),
+    Metric(
+        "memory/floor_gib",
+        "GiB",
+        "weights, gradients and optimizer states of all networks",
+        _gib(lambda row: row.floor_bytes),
+    ),
+    Metric(
         "throughput/images_per_s",
         "images/s",
         "effective batch over iteration time, waiting for data included",

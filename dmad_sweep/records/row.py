@@ -291,6 +291,10 @@ def remarks_of(record: Record) -> list[str]:
         remarks.append("allocation_retries")
     if record.status == "ok" and seen and not all(seen.optimizer_states.values()):
         remarks.append("no_optimizer_state")
+    if memory and result and "cudnn" in (result.observed.attention or []) and _gpu_fault(record):
+        remarks.append("cudnn_before_fault")
+    if asked.memory.snapshot:
+        remarks.append("snapshot")
     if record.status == "ok" and _checkpointing_did_nothing(record):
         remarks.append("not_checkpointed")
     if seen and seen.micro_batch is not None and seen.micro_batch != asked.batch.size:
@@ -302,6 +306,12 @@ def remarks_of(record: Record) -> list[str]:
     ):
         remarks.append("resolution_differs")
     return remarks
+
+
+def _gpu_fault(record: Record) -> bool:
+    """CUDA reports an illegal access late, cuDNN's attention a plan that did not run."""
+    failure = record.result.failure if record.result else None
+    return failure is not None and ("CUDA error" in failure.message or "mha_graph" in failure.message)
 
 
 def _checkpointing_did_nothing(record: Record) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from dmad_sweep.config.schema import Config
 from dmad_sweep.records.baseline import Conditions, conditions_of, is_baseline
 from dmad_sweep.records.row import Row
-from dmad_sweep.records.settings import Accumulation, Batch, Checkpointing, Ema, Phase
+from dmad_sweep.records.settings import Accumulation, Adapter, Batch, Checkpointing, Ema, Memory, Phase
 
 
 def baseline_settings(settings: Config) -> Config:
@@ -17,6 +17,8 @@ def baseline_settings(settings: Config) -> Config:
         batch=Batch(1),
         accumulation=Accumulation(1),
         checkpointing=Checkpointing(),
+        adapter=Adapter(),
+        memory=Memory(),
         ema=Ema(),
         schedule=replace(settings.schedule, repeats=1),
     )

@@ -9,6 +9,7 @@ from filelock import FileLock
 
 from dmad_sweep.config.schema import Config
 from dmad_sweep.errors import RecordError, TrackingError
+from dmad_sweep.records.capabilities import why_impossible
 from dmad_sweep.records.codec import read_json
 from dmad_sweep.records.files import OutputsFolder
 from dmad_sweep.records.plan import Plan
@@ -60,7 +61,7 @@ class Sweep:
 
     def _add_baseline(self, runner: TrialRunner, settings: Config) -> None:
         plan = runner.plan(settings, self._baselines.claimed, role="baseline")
-        if self._baselines.claim(runner.conditions(plan)):
+        if why_impossible(plan) is None and self._baselines.claim(runner.conditions(plan)):
             assert self._display is not None
             self._display.expect(1)
             self._run(runner, settings, plan)

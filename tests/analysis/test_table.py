@@ -113,10 +113,29 @@ MARKDOWN = """\
 - a: asked for 58 MiB more when memory ran out
 """
 
+MEMORY = """\
+sd15, dmd2, train · NVIDIA H200 with 140.00 GiB · torch 2.11.0+cu130
+effective batch as batch, precision bf16, checkpointing none
+                    peak                                            frag-
+             accu- allo-                       gra-          acti-   men-             un- device
+reso-        mula- cated peak        weights dients states vations tation context     ex-   peak              re-
+lution batch  tion   GiB in              GiB    GiB    GiB     GiB    GiB     GiB plained    GiB overflow     marks
+───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+512        1     1 28.50 fake_score.    8.00   3.00  13.00    4.25   1.00   0.750    1.6%  30.50 no
+                         optimizer
+512        2     1 29.25 fake_score.    8.00   3.00  13.00    5.00   1.00   0.750    1.6%  31.25 no
+                         optimizer
+768        4     1 28.50 fake_score.       –      –      –       –      –       –       –  30.50 backward OOM a
+                         optimizer                                                               (student.
+                                                                                                 backward)
+a: asked for 58 MiB more when memory ran out
+
+"""
+
 CSV = """\
-sweep,trial_id,role,index,repeat,status,model,recipe,student_update_freq,phase,data,resolution,height,width,batch,accumulation,effective_batch,precision,checkpointing,adapter,attention,optimizer,ema,device_name,torch,driver,code,device_total_gib,memory_limit_gib,peak_allocated_gib,peak_reserved_gib,device_peak_gib,after_load_gib,first_forward_gib,first_backward_gib,headroom_gib,iteration_ms,student_turn_ms,fake_score_turn_ms,data_ms,images_per_s,over_baseline_gib,iteration_low_ms,iteration_high_ms,peak_stage,peak_cycle,overflow,died_stage,died_cycle,oom_requested_bytes,remarks
-test,0000000000000000,combination,0,0,ok,sd15,dmd2,10,train,synthetic,512,512,512,1,1,1,bf16,none,full,auto,adamw,none,NVIDIA H200,2.11.0+cu130,580.1,c0de,140.0,,28.5,29.5,30.5,8.0,11.0,12.0,109.5,350.0,300.0,320.0,3.0,2.8328611898017,,349.0,353.0,fake_score.optimizer,2,no,,,,
-test,0000000000000005,combination,5,0,oom,sd15,dmd2,10,train,synthetic,768,768,768,4,1,4,bf16,none,full,auto,adamw,none,NVIDIA H200,2.11.0+cu130,580.1,c0de,140.0,,28.5,29.5,30.5,8.0,11.0,12.0,109.5,,,,,,,,,fake_score.optimizer,2,backward OOM (student.backward),student.backward,1,60817408,asked for 58 MiB more when memory ran out
+sweep,trial_id,role,index,repeat,status,model,recipe,student_update_freq,phase,data,resolution,height,width,batch,accumulation,effective_batch,precision,checkpointing,adapter,attention,optimizer,ema,device_name,torch,driver,code,device_total_gib,memory_limit_gib,peak_allocated_gib,peak_reserved_gib,device_peak_gib,after_load_gib,first_forward_gib,first_backward_gib,headroom_gib,iteration_ms,student_turn_ms,fake_score_turn_ms,data_ms,enqueue_share,unexplained_gib,floor_gib,images_per_s,over_baseline_gib,iteration_low_ms,iteration_high_ms,peak_stage,weight_gib,gradient_gib,state_gib,activation_gib,fragmentation_gib,context_gib,peak_cycle,overflow,died_stage,died_cycle,oom_requested_bytes,remarks
+test,0000000000000000,combination,0,0,ok,sd15,dmd2,10,train,synthetic,512,512,512,1,1,1,bf16,none,full,auto,adamw,none,NVIDIA H200,2.11.0+cu130,580.1,c0de,140.0,,28.5,29.5,30.5,8.0,11.0,12.0,109.5,350.0,300.0,320.0,3.0,0.5,0.5,5.960464477539063e-08,2.8328611898017,,349.0,353.0,fake_score.optimizer,8.0,3.0,13.0,4.25,1.0,0.75,2,no,,,,
+test,0000000000000005,combination,5,0,oom,sd15,dmd2,10,train,synthetic,768,768,768,4,1,4,bf16,none,full,auto,adamw,none,NVIDIA H200,2.11.0+cu130,580.1,c0de,140.0,,28.5,29.5,30.5,8.0,11.0,12.0,109.5,,,,,,,5.960464477539063e-08,,,,,fake_score.optimizer,,,,,,,2,backward OOM (student.backward),student.backward,1,60817408,asked for 58 MiB more when memory ran out
 """
 
 
@@ -155,6 +174,13 @@ def test_a_setting_has_a_column_where_some_row_differs_from_the_default(rows: li
     assert "| none | adamw\\_fused | 28.50 |" in shown
     assert "attention" not in shown
     assert "ema" not in shown.replace("remarks", "")
+
+
+def test_what_the_peaks_are_made_of(rows: list[Row]) -> None:
+    measured = [row for row in rows if row.index in (0, 1, 5)]
+    assert render(measured, "terminal", view="memory", width=120) == MEMORY
+    markdown = render(measured, "markdown", view="memory")
+    assert "| peak allocated GiB | peak in | weights GiB | gradients GiB | states GiB |" in markdown
 
 
 def test_csv(rows: list[Row]) -> None:

@@ -9,6 +9,7 @@ from factories import CARD, make_failed, make_gpu_plan, make_killed, make_oom, m
 from dmad_sweep.records.codec import from_json, to_json
 from dmad_sweep.records.metrics import METRICS, metrics_of, params_of
 from dmad_sweep.records.record import Record
+from dmad_sweep.records.result import Observed
 from dmad_sweep.records.row import Row, Spread, iteration_s, row_of
 from dmad_sweep.records.settings import Accumulation, Checkpointing, Recipe
 from dmad_sweep.units import GIB
@@ -135,3 +136,44 @@ def test_params_are_the_combination() -> None:
         "phase": "train",
         "data": "synthetic",
     }
+
+
+def test_what_the_parts_leave_of_the_device_peak_is_unexplained() -> None:
+    record = make_record(make_gpu_plan())
+    row = row_of(record)
+    assert row.anatomy is not None
+    # 8 + 3 + 13 + 4.25 GiB of blocks, 1 of fragmentation, 0.75 of context, of 30.5 GiB
+    assert row.anatomy.counted_bytes == 30 * GIB
+    assert row.unexplained_bytes == GIB // 2
+    others = replace(record.device_memory, used_before_bytes=GIB, peak_used_bytes=round(31.5 * GIB))
+    assert row_of(replace(record, device_memory=others)).unexplained_bytes == GIB // 2
+
+
+def test_the_floor_is_known_once_every_optimizer_has_stepped() -> None:
+    record = make_record(make_gpu_plan())
+    assert record.result is not None
+    assert row_of(record).floor_bytes == 64
+    observed = replace(record.result.observed, optimizer_states={"student": True, "fake_score": False})
+    assert row_of(replace(record, result=replace(record.result, observed=observed))).floor_bytes is None
+
+
+def test_the_hosts_share_is_that_of_measured_turns() -> None:
+    record = make_record(make_gpu_plan())
+    assert row_of(record).enqueue_share == pytest.approx(0.5)
+    assert record.result is not None
+    untimed = [
+        replace(cycle, turns=[replace(turn, enqueue_s=None) for turn in cycle.turns])
+        for cycle in record.result.cycles
+    ]
+    assert row_of(replace(record, result=replace(record.result, cycles=untimed))).enqueue_share is None
+
+
+def test_a_gpu_fault_after_cudnns_attention_names_it() -> None:
+    record = make_failed(make_gpu_plan())
+    assert record.result is not None
+    assert record.result.failure is not None
+    memory = make_record().result.memory  # type: ignore[union-attr]
+    fault = replace(record.result.failure, message="CUDA error: an illegal memory access was encountered")
+    for attention, remarked in ((["cudnn"], True), (["flash"], False), (None, False)):
+        result = replace(record.result, failure=fault, memory=memory, observed=Observed(attention=attention))
+        assert ("cudnn_before_fault" in row_of(replace(record, result=result)).remarks) == remarked
