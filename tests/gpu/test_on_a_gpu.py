@@ -181,8 +181,9 @@ def test_a_hundredth_decides(whole: Record, server: ForkIsolation, tmp_path: Pat
     died = below.result.out_of_memory
     print(
         f"{whole.plan.model.name} {whole.plan.label}: peak {allocated / GIB:.3f}, "
-        f"reserved {reserved / GIB:.3f}, context {context / GIB:.3f} GiB; 1 % below: {below.status} in {died and died.stage}, cycle "
-        f"{died and died.cycle}; 1 % above: {above.status}"
+        f"reserved {reserved / GIB:.3f}, context {context / GIB:.3f} GiB; "
+        f"1 % below: {below.status} in {died and died.stage}, cycle {died and died.cycle}; "
+        f"1 % above: {above.status}"
     )
     assert (below.status, above.status) == ("oom", "ok")
     assert died is not None
