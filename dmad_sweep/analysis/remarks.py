@@ -21,6 +21,7 @@ OF_A_ROW = {
     "probable_oom": "probably out of memory: the library's error does not say so for certain",
     "allocation_retries": "the allocator had to free its cache and retry: times are not comparable",
     "no_optimizer_state": "some optimizer never stepped (loss scaling skipped it): its states are missing",
+    "launch_bound": "the device waits for the host to launch work: a larger batch costs little time",
     "cudnn_before_fault": "cuDNN's attention ran before this fault: try attention=flash or efficient",
     "snapshot": "the allocator's history was recorded, which takes time: times are not comparable",
     "not_checkpointed": "checkpointing was asked for and nothing was recomputed",

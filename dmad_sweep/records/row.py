@@ -10,6 +10,9 @@ from dmad_sweep.records.result import Anatomy, Cycle, Status
 
 SCHEMA_VERSION = 1
 
+LAUNCH_BOUND = 0.96
+"""Share of a step that the host spends launching it, from which on the device waits for the host."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Spread:
@@ -291,6 +294,8 @@ def remarks_of(record: Record) -> list[str]:
         remarks.append("allocation_retries")
     if record.status == "ok" and seen and not all(seen.optimizer_states.values()):
         remarks.append("no_optimizer_state")
+    if record.status == "ok" and _launch_bound(record):
+        remarks.append("launch_bound")
     if memory and result and "cudnn" in (result.observed.attention or []) and _gpu_fault(record):
         remarks.append("cudnn_before_fault")
     if asked.memory.snapshot:
@@ -306,6 +311,18 @@ def remarks_of(record: Record) -> list[str]:
     ):
         remarks.append("resolution_differs")
     return remarks
+
+
+def _launch_bound(record: Record) -> bool:
+    """The host was still launching when the device was nearly done, so that the device waited for it.
+
+    On an H200, SD1.5 and SDXL rows whose time does not grow with the batch had shares of 0.97 to 0.99, those
+    whose time does 0.91 to 0.95 (docs/results-h200.md). Loss scaling makes the host wait, so it tells nothing.
+    """
+    measured = [cycle for cycle in record.result.cycles if not cycle.warmup] if record.result else []
+    share = enqueue_share(measured)
+    on_gpu = record.plan.device.kind == "cuda"
+    return on_gpu and not record.plan.precision.grad_scaler and share is not None and share >= LAUNCH_BOUND
 
 
 def _gpu_fault(record: Record) -> bool:

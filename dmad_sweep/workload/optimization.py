@@ -39,7 +39,8 @@ class Trainer:
 
     def backward(self, loss: Tensor) -> None:
         """Back-propagate one micro-step's mean loss; the micro-steps' gradients add up to the mean."""
-        torch.autograd.backward(self._scaler.scale(loss / self._micro_steps))
+        mean = loss if self._micro_steps == 1 else loss / self._micro_steps
+        torch.autograd.backward(self._scaler.scale(mean))
 
     def step(self) -> None:
         """The boundary: unscale, clip, step, free the gradients."""

@@ -1,8 +1,9 @@
 """A step as a person would write it: `python bare_step.py MODEL RECIPE BATCH SIDE`, in bf16 autocast.
 
-Nothing of the tool but the networks is imported. FLUX gets low-rank adapters, peft's. Prints JSON:
-torch.cuda.max_memory_allocated over two warm-up cycles and five measured ones, the seconds of each measured
-cycle, of the warm-up and of building.
+Nothing of the tool but the networks is imported. Losses are kept by name, as scripts keep them for their logs.
+FLUX gets low-rank adapters, peft's, and flash attention: cuDNN's backward fails there (torch 2.11, H200).
+Prints JSON: torch.cuda.max_memory_allocated over two warm-up cycles and five measured ones, the seconds of
+each measured cycle, of the warm-up and of building.
 """
 
 import contextlib
@@ -19,6 +20,8 @@ from dmad_sweep.workload.models import build_denoiser
 
 name, recipe, batch, pixels = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 device = torch.device("cuda")
+if name == "flux_schnell":
+    torch.backends.cuda.enable_cudnn_sdp(False)
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 
 # latent channels, pixels per latent, text, pooled text, head's channels, latents per cell of its map
@@ -221,10 +224,11 @@ def dmd2_student(latents, text):
         negative, positive = predict(teacher, torch.cat([noisy, noisy]), torch.cat([t, t]), both).chunk(2)
         d = direction(x, noisy, t, fake_noise, negative + 1.75 * (positive - negative))
         del noisy, fake_noise, both, negative, positive
-    loss = 0.5 * F.mse_loss(x, x.detach() - d)
-    loss = loss + 1e-3 * F.softplus(-head(encode(fake, noised(x, n2, t2), t2, text))).mean()
+    matching = 0.5 * F.mse_loss(x, x.detach() - d)
+    realness = head(encode(fake, noised(x, n2, t2), t2, text))
+    loss = matching + 1e-3 * F.softplus(-realness).mean()
     loss.backward()
-    del x, d, loss
+    del x, d, matching, realness, loss
     fake.requires_grad_(True)
     head.requires_grad_(True)
     clip(student.parameters())
@@ -237,12 +241,13 @@ def dmd2_fake(latents, text):
     with torch.no_grad():
         x = generate(z, text)
     noisy, target = noised(x, n, t), wanted(x, n)
-    loss = F.mse_loss(predict(fake, noisy, t, text), target)
+    denoising = F.mse_loss(predict(fake, noisy, t, text), target)
     real = head(encode(fake, noised(latents, n2, t2), t2, text))
     unreal = head(encode(fake, noised(x, n3, t3), t3, text))
-    loss = loss + 1e-2 * (F.softplus(unreal).mean() + F.softplus(-real).mean())
+    telling_apart = F.softplus(unreal).mean() + F.softplus(-real).mean()
+    loss = denoising + 1e-2 * telling_apart
     loss.backward()
-    del x, noisy, target, loss, real, unreal
+    del x, noisy, target, denoising, real, unreal, telling_apart, loss
     clip([*fake.parameters(), *head.parameters()])
     fake_optimizer.step()
     fake_optimizer.zero_grad()
@@ -263,9 +268,10 @@ def fastgen_student(latents, text):
     features = as_map(kept.pop())
     with torch.no_grad():
         d = direction(x, noisy, t, fake_noise, negative + 1.75 * (positive - negative))
-    loss = 0.5 * F.mse_loss(x, x.detach() - d) + 1e-3 * F.softplus(-head(features)).mean()
+    matching = 0.5 * F.mse_loss(x, x.detach() - d)
+    loss = matching + 1e-3 * F.softplus(-head(features)).mean()
     loss.backward()
-    del x, noisy, fake_noise, negative, positive, features, d, loss
+    del x, noisy, fake_noise, negative, positive, features, d, matching, loss
     head.requires_grad_(True)
     clip(student.parameters())
     student_optimizer.step()

@@ -13,7 +13,7 @@ import pytest
 
 from dmad_sweep.config.schema import Device
 from dmad_sweep.records.files import TrialFolder
-from dmad_sweep.records.settings import Adapter, Batch, Model, Recipe, Resolution, Schedule
+from dmad_sweep.records.settings import Adapter, Attention, Batch, Model, Recipe, Resolution, Schedule
 from dmad_sweep.sweep.devices import Nvml, choose_device
 from dmad_sweep.sweep.isolation import ForkIsolation
 from dmad_sweep.units import MIB
@@ -68,10 +68,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkIsolation]:
 def test_the_peak_is_that_of_the_bare_step(
     model: str, recipe: str, batch: int, side: int, server: ForkIsolation, folder: TrialFolder
 ) -> None:
+    flux = model == "flux_schnell"
     plan = make_plan(
         device=choose_device(Device(kind="cuda"), Nvml()),
         model=Model(model),
-        adapter=Adapter(name="lora", networks=["student"]) if model == "flux_schnell" else Adapter(),
+        adapter=Adapter(name="lora", networks=["student"]) if flux else Adapter(),
+        attention=Attention("flash" if flux else "auto"),
         recipe=Recipe(name=recipe),
         batch=Batch(batch),
         resolution=Resolution(side, side),

@@ -11,8 +11,9 @@ from dmad_sweep.records.metrics import METRICS, metrics_of, params_of
 from dmad_sweep.records.record import Record
 from dmad_sweep.records.result import Observed
 from dmad_sweep.records.row import Row, Spread, iteration_s, row_of
-from dmad_sweep.records.settings import Accumulation, Checkpointing, Recipe
+from dmad_sweep.records.settings import Accumulation, Checkpointing, Precision, Recipe
 from dmad_sweep.units import GIB
+from plans import BF16, FP16
 
 
 def test_iteration_time_of_dmd2_is_a_fake_score_turn_and_a_kth_of_a_student_turn() -> None:
@@ -177,3 +178,17 @@ def test_a_gpu_fault_after_cudnns_attention_names_it() -> None:
     for attention, remarked in ((["cudnn"], True), (["flash"], False), (None, False)):
         result = replace(record.result, failure=fault, memory=memory, observed=Observed(attention=attention))
         assert ("cudnn_before_fault" in row_of(replace(record, result=result)).remarks) == remarked
+
+
+@pytest.mark.parametrize(
+    ("share", "precision", "bound"), [(0.97, BF16, True), (0.9, BF16, False), (0.99, FP16, False)]
+)
+def test_a_launch_bound_row_is_told(share: float, precision: Precision, bound: bool) -> None:
+    record = make_record(replace(make_gpu_plan(), precision=precision))
+    assert record.result is not None
+    cycles = [
+        replace(cycle, turns=[replace(turn, enqueue_s=share * turn.compute_s) for turn in cycle.turns])
+        for cycle in record.result.cycles
+    ]
+    remarks = row_of(replace(record, result=replace(record.result, cycles=cycles))).remarks
+    assert ("launch_bound" in remarks) == bound
