@@ -317,7 +317,7 @@ def _launch_bound(record: Record) -> bool:
     """The host was still launching when the device was nearly done, so that the device waited for it.
 
     On an H200, SD1.5 and SDXL rows whose time does not grow with the batch had shares of 0.97 to 0.99, those
-    whose time does 0.91 to 0.95 (docs/results-h200.md). Loss scaling makes the host wait, so it tells nothing.
+    whose time does 0.91 to 0.95 (docs/results-h200.md). Loss scaling makes the host wait: it tells nothing.
     """
     measured = [cycle for cycle in record.result.cycles if not cycle.warmup] if record.result else []
     share = enqueue_share(measured)

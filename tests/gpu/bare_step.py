@@ -1,6 +1,6 @@
 """A step as a person would write it: `python bare_step.py MODEL RECIPE BATCH SIDE`, in bf16 autocast.
 
-Nothing of the tool but the networks is imported. Losses are kept by name, as scripts keep them for their logs.
+Nothing of the tool but the networks is imported. Losses are kept by name, as scripts do for their logs.
 FLUX gets low-rank adapters, peft's, and flash attention: cuDNN's backward fails there (torch 2.11, H200).
 Prints JSON: torch.cuda.max_memory_allocated over two warm-up cycles and five measured ones, the seconds of
 each measured cycle, of the warm-up and of building.
