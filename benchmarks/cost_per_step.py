@@ -49,7 +49,7 @@ def main(cycles: int) -> None:
     chosen = choose_device(Device(), Nvml())
     settings = Config(batch=Batch(2), precision=Precision())
     plan = plan_trial(settings, chosen, "benchmark", 0)
-    device = torch.device(chosen.kind)
+    device = torch.device("cuda", 0) if chosen.kind == "cuda" else torch.device("cpu")
     synchronize = torch.cuda.synchronize if chosen.kind == "cuda" else lambda: None
     with tempfile.TemporaryDirectory() as folder:
         recorder = StageRecorder(

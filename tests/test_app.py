@@ -116,6 +116,7 @@ def test_what_mlflow_holds(project: Path) -> None:
         "resolution": "64",
         "precision": "fp32",
         "checkpointing": "none",
+        "adapter": "full",
         "attention": "auto",
         "optimizer": "adamw",
         "ema": "none",

@@ -1,8 +1,10 @@
 """The parent side never loads torch; the child side never loads Hydra or MLflow."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -48,3 +50,39 @@ def test_records_need_the_standard_library_alone(module: str) -> None:
     site = {"distutils_hack", "_distutils_hack", "sitecustomize", "usercustomize"}
     foreign = {name for name in loaded_by(module) if not name.startswith("_")} - ours - site
     assert foreign <= set(sys.stdlib_module_names) | {n for n in foreign if n.endswith("_hook")}
+
+
+LATE_IMPORTS = """
+import json, sys
+from dmad_sweep.child.server import Server
+Server._preload()
+before = set(sys.modules)
+from contextlib import nullcontext
+import torch
+from dmad_sweep.workload.architectures import ARCHITECTURES
+from dmad_sweep.workload.create import create_workload
+from dmad_sweep.workload.models import CLASSES
+from plans import make_plan
+for architecture in ARCHITECTURES.values():
+    with torch.device("meta"):
+        CLASSES[architecture.backbone](**architecture.config)
+        CLASSES[architecture.vae.kind](**architecture.vae.config)
+workload = create_workload(make_plan(), torch.device("cpu"), lambda stage: nullcontext())
+workload.load()
+late = set(sys.modules) - before
+print(json.dumps(sorted(name for name in late if name.startswith(("diffusers.", "transformers.")))))
+"""
+
+
+def test_building_networks_imports_nothing_that_the_server_has_not() -> None:
+    """diffusers imports a model's class, for seconds, when it is first named; in each child if not before."""
+    tests = str(Path(__file__).parent)
+    path = os.pathsep.join([tests, str(Path(tests).parent), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", LATE_IMPORTS],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": path},
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == []

@@ -8,13 +8,35 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import diffusers
 import torch
+from diffusers import (
+    AutoencoderDC,
+    AutoencoderKL,
+    FluxTransformer2DModel,
+    PixArtTransformer2DModel,
+    SanaTransformer2DModel,
+    SD3Transformer2DModel,
+    UNet2DConditionModel,
+)
 from torch import nn
 
 from dmad_sweep.errors import UnsupportedError
 from dmad_sweep.records.settings import Model
 from dmad_sweep.workload.architectures import ARCHITECTURES
+
+CLASSES: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        AutoencoderDC,
+        AutoencoderKL,
+        FluxTransformer2DModel,
+        PixArtTransformer2DModel,
+        SD3Transformer2DModel,
+        SanaTransformer2DModel,
+        UNet2DConditionModel,
+    )
+}
+"""diffusers loads a class, for seconds, when it is first named: here, so that a preloaded server has it."""
 
 SUBFOLDERS = {"UNet2DConditionModel": "unet"}
 """Where diffusers' folders keep a denoiser; transformers are in `transformer`."""
@@ -27,7 +49,7 @@ def build_denoiser(model: Model, dtype: torch.dtype, device: torch.device, seed:
     Built where and as it will live: a copy in another type would show up in the peak of `load`.
     """
     architecture = ARCHITECTURES[model.name]
-    kind = getattr(diffusers, architecture.backbone)
+    kind = CLASSES[architecture.backbone]
     network: nn.Module
     if model.pretrained is not None:
         subfolder = SUBFOLDERS.get(architecture.backbone, "transformer")
@@ -41,7 +63,7 @@ def build_denoiser(model: Model, dtype: torch.dtype, device: torch.device, seed:
 def build_vae(model: Model, device: torch.device, seed: int) -> Any:
     """The VAE in float32 (SDXL's overflows in float16), random or from `model.pretrained`/vae."""
     vae = ARCHITECTURES[model.name].vae
-    kind = getattr(diffusers, vae.kind)
+    kind = CLASSES[vae.kind]
     if model.pretrained is not None:
         return _from_folder(kind, model.pretrained, "vae", torch.float32, device)
     with placement(torch.float32, device, seed):
