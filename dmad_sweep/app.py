@@ -1,24 +1,29 @@
 """`python -m dmad_sweep`: one trial, or with `-m` a sweep; then its table."""
 
+import re
 import secrets
 import shlex
 import sys
 import time
 from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
 from dmad_sweep.config.entry import INTERRUPTED, REFUSED, run, settings_of
 from dmad_sweep.errors import ConfigError, DmadSweepError
-from dmad_sweep.records.files import find_outputs
+from dmad_sweep.records.files import OutputsFolder, find_outputs
 from dmad_sweep.records.result import RESULT_STATUSES
 from dmad_sweep.sweep.current import current_sweep, forget_sweep
+
+SWEEP_NAME = re.compile(r"sweep\.name=([A-Za-z0-9_.-]+)")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 all combinations have a result, 1 some do not, 2 a value was refused, 130 interrupted."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = _continued(list(sys.argv[1:] if argv is None else argv))
     code = 1
     try:
         code = run(task, arguments, extra_overrides=[f"sweep.name={_new_name()}"], sweeps=True)
@@ -73,8 +78,6 @@ def _finish(code: int) -> int:
 
 def _report_command(name: str, settings: Any) -> str:
     """The report's command with what differs from the defaults here."""
-    from pathlib import Path
-
     from dmad_sweep.config.schema import Tracking
     from dmad_sweep.tracking.location import redacted
 
@@ -86,6 +89,25 @@ def _report_command(name: str, settings: Any) -> str:
     if settings.tracking.experiment != Tracking().experiment:
         parts.append(f"tracking.experiment={settings.tracking.experiment}")
     return shlex.join(parts)
+
+
+def _continued(arguments: list[str]) -> list[str]:
+    """The arguments with the next free name for a sweep that is there already: a sweep is never changed.
+
+    What the earlier one measured is taken over, so that the same command continues it. Only a name and an
+    outputs folder of the command line are seen here; one of a file is refused later.
+    """
+    named = {match[1]: i for i, token in enumerate(arguments) if (match := SWEEP_NAME.fullmatch(token))}
+    if len(named) != 1 or "resume=false" in [token.lower() for token in arguments]:
+        return arguments
+    ((name, position),) = named.items()
+    chosen = [token.partition("=")[2] for token in arguments if token.startswith("outputs=")]
+    outputs = OutputsFolder(Path(chosen[-1]) if chosen else find_outputs(Path.cwd()))
+    if not outputs.sweep(name).trials():
+        return arguments
+    free = next(new for n in count(2) if not outputs.sweep(new := f"{name}-{n}").path.exists())
+    print(f"sweep {name} is there already: continuing it as {free}", file=sys.stderr)
+    return [*arguments[:position], f"sweep.name={free}", *arguments[position + 1 :]]
 
 
 def _new_name() -> str:

@@ -554,9 +554,9 @@ def test_a_file_that_takes_the_sweeps_name_away_is_refused(project: Path) -> Non
     assert not (project / "outputs").exists()
 
 
-def test_a_sweep_of_a_known_name_is_refused(project: Path) -> None:
+def test_a_sweep_of_a_known_name_is_refused_where_it_is_not_to_be_continued(project: Path) -> None:
     assert run(project, "sweep.name=mine", *QUICK).returncode == 0
-    done = run(project, "sweep.name=mine", *QUICK)
+    done = run(project, "sweep.name=mine", "resume=false", *QUICK)
     assert done.returncode == 2
     assert done.stderr.startswith("dmad_sweep: sweep.name=mine is not allowed: ")
     assert done.stdout == ""
@@ -565,10 +565,49 @@ def test_a_sweep_of_a_known_name_is_refused(project: Path) -> None:
 @pytest.mark.parametrize("launcher", ["isolated", "basic"])
 def test_a_sweep_that_ended_in_its_baseline_has_its_name_too(launcher: str, project: Path) -> None:
     (project / "outputs" / "sweeps" / "mine" / "trials" / "baseline-000").mkdir(parents=True)
-    done = run(project, "-m", f"hydra/launcher={launcher}", "sweep.name=mine", *QUICK)
+    done = run(project, "-m", f"hydra/launcher={launcher}", "sweep.name=mine", "resume=false", *QUICK)
     assert done.returncode == 2
     assert "dmad_sweep: sweep.name=mine is not allowed: " in done.stderr
     assert done.stdout == ""
+
+
+def test_the_same_command_takes_over_what_is_measured(project: Path) -> None:
+    arguments = ["-m", "sweep.name=mine", *QUICK]
+    assert run(project, *arguments, "batch=1,2").returncode == 0
+    done = run(project, *arguments, "batch=2,3")
+    assert done.returncode == 0, done.stderr
+    assert "sweep mine is there already: continuing it as mine-2" in done.stderr
+    assert "batch 2, resolution 64, fp32: ok, taken from sweep mine" in done.stderr
+    assert "taken over from sweep mine, which measured it under the same conditions" in done.stdout
+    first, second = (records(folder) for folder in sweep_folders(project))
+    assert [record.reused_from is not None for record in second] == [True, False]
+    assert second[0].result == first[1].result
+    assert second[0].plan.trial_id != first[1].plan.trial_id
+    store = Store.open(None, "dmad_sweep", OutputsFolder(project / "outputs"))
+    assert [row.batch for row in store.rows("mine-2")] == [2, 3]
+    assert [row.batch for row in store.rows("all")] == [1, 2, 3]
+    # once more: everything is there, and each names the sweep that measured it
+    third = run(project, *arguments, "batch=2,3")
+    assert third.returncode == 0, third.stderr
+    taken = [record.reused_from for record in records(sweep_folders(project)[2])]
+    assert [origin and origin.sweep for origin in taken] == ["mine", "mine-2"]
+
+
+def test_what_changed_is_told_and_resume_can_be_left(project: Path) -> None:
+    assert run(project, *QUICK).returncode == 0
+    changed = subprocess.run(
+        command(*QUICK),
+        cwd=project,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTORCH_ALLOC_CONF": "max_split_size_mb:64"},
+    )
+    assert "measured again, changed since: environment " in changed.stderr
+    assert "→ " in changed.stderr
+    assert "PYTORCH_ALLOC_CONF=max_split_size_mb:64" in changed.stderr
+    again = run(project, "resume=false", *QUICK)
+    assert "taken" not in again.stderr
+    assert [r.reused_from for folder in sweep_folders(project) for r in records(folder)] == [None] * 3
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:

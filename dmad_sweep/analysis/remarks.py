@@ -21,7 +21,8 @@ OF_A_ROW = {
     "probable_oom": "probably out of memory: the library's error does not say so for certain",
     "allocation_retries": "the allocator had to free its cache and retry: times are not comparable",
     "no_optimizer_state": "some optimizer never stepped (loss scaling skipped it): its states are missing",
-    "launch_bound": "the device waits for the host to launch work: a larger batch costs little time",
+    "reused": "taken over from sweep {reused_from}, which measured it under the same conditions",
+    "launch_bound": "launch-bound: the device waits for the host, and a larger batch costs little time",
     "cudnn_before_fault": "cuDNN's attention ran before this fault: try attention=flash or efficient",
     "snapshot": "the allocator's history was recorded, which takes time: times are not comparable",
     "not_checkpointed": "checkpointing was asked for and nothing was recomputed",
@@ -66,7 +67,7 @@ def _sentence(code: str, row: Row) -> str:
     before = row.used_before_bytes
     # rounded up to a tenth, so that a desktop's few MiB more or less make no note of their own
     used = f"up to {math.ceil(10 * bytes_to_gib(before)) / 10:.1f} GiB" if before else "some"
-    return text.format(used_before=used)
+    return text.format(used_before=used, reused_from=row.reused_from)
 
 
 def _on_one_line(text: str) -> str:

@@ -70,6 +70,7 @@ FIELDS: dict[str, Callable[[TableRow], object]] = {
     "died_stage": attrgetter("died_stage"),
     "died_cycle": attrgetter("died_cycle"),
     "oom_requested_bytes": attrgetter("oom_requested_bytes"),
+    "reused_from": attrgetter("reused_from"),
     "remarks": lambda row: "; ".join(remarks(row)),
 }
 """Column of the file and what stands in it; None, not measured, is an empty cell."""

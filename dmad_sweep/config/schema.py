@@ -120,6 +120,11 @@ class Config:
         "Measure inference at batch 1 too for each model, precision, resolution and attention that has no "
         "comparable trial yet (hydra/launcher=isolated or basic), to show what training adds.",
     )
+    resume: bool = documented(
+        True,
+        "Take over results that an earlier sweep measured under the same key (settings, code, device, "
+        "driver, torch, libraries, environment) instead of measuring them again.",
+    )
     isolation: str = documented(
         "fork", "fork: children of a server that has preloaded torch; spawn: a fresh interpreter for each."
     )

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from dmad_sweep.records.key import TrialKey
 from dmad_sweep.records.settings import (
     Accumulation,
     Adapter,
@@ -73,6 +74,8 @@ class Plan:
     schedule: Schedule
     memory: Memory = field(default_factory=Memory)
     device: PlannedDevice
+    key: TrialKey | None = None
+    """What the numbers depend on; None in records of earlier versions."""
     latents_folder: str | None = None
     """Where encoded pictures are kept, for data.source=images."""
 

@@ -86,6 +86,14 @@ class Provenance:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The trial that a result was taken from instead of measuring it again."""
+
+    sweep: str
+    trial_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Record:
     """record.json."""
 
@@ -99,3 +107,4 @@ class Record:
     ending: Ending
     device_memory: DeviceMemory
     provenance: Provenance
+    reused_from: Origin | None = None

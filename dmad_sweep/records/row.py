@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from dmad_sweep.records.key import TrialKey
 from dmad_sweep.records.plan import Role
 from dmad_sweep.records.record import Record
 from dmad_sweep.records.result import Anatomy, Cycle, Status
@@ -107,6 +108,9 @@ class Row:
     oom_requested_bytes: int | None
     explanation: str | None
     """In words, why there is no measurement: the failure's message, or how the process ended."""
+    key: TrialKey | None = None
+    reused_from: str | None = None
+    """Sweep that measured this, where the row's own sweep took it over."""
     remarks: list[str] = field(default_factory=list)
     """Codes that the table spells out; see `remarks_of`."""
 
@@ -181,6 +185,8 @@ def row_of(record: Record) -> Row:
             result.out_of_memory.requested_bytes if result and result.out_of_memory else None
         ),
         explanation=_explanation(record),
+        key=plan.key,
+        reused_from=record.reused_from.sweep if record.reused_from else None,
         remarks=remarks_of(record),
     )
 
@@ -280,6 +286,8 @@ def remarks_of(record: Record) -> list[str]:
     asked = record.plan
     seen = result.observed if result else None
     remarks = []
+    if record.reused_from is not None:
+        remarks.append("reused")
     if memory and memory.meter == "process_rss":
         remarks.append("cpu_memory")
     if asked.device.memory_limit_bytes is not None:

@@ -95,6 +95,8 @@ class Display:
 def _outcome(record: Record) -> str:
     row = row_of(record)
     parts: list[str] = [record.status]
+    if record.reused_from is not None:
+        parts.append(f"taken from sweep {record.reused_from.sweep}")
     if row.died_stage is not None:
         parts.append(f"in {row.died_stage}, cycle {row.died_cycle}")
     if row.peak_allocated_bytes is not None:

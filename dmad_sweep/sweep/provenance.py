@@ -1,6 +1,7 @@
 """Which code measured."""
 
 import hashlib
+import importlib.metadata
 import importlib.util
 import re
 import socket
@@ -23,6 +24,15 @@ def provenance(conf: Path, driver: str | None) -> Provenance:
         dirty=dirty,
         driver=driver,
     )
+
+
+@cache
+def version_of(package: str) -> str | None:
+    """The installed version, without importing the package; None where there is none."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 @cache

@@ -1,6 +1,8 @@
 """What carries trials: the devices, a way of starting children, and the identity of the code."""
 
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from dmad_sweep.config.plan import plan_trial
@@ -9,13 +11,17 @@ from dmad_sweep.config.schema import Config
 from dmad_sweep.errors import ConfigError
 from dmad_sweep.records.baseline import Conditions, planned_conditions
 from dmad_sweep.records.files import OutputsFolder, SweepFolder
+from dmad_sweep.records.key import TrialKey, trial_key
 from dmad_sweep.records.plan import Plan, Role
 from dmad_sweep.records.record import Record
 from dmad_sweep.sweep.devices import Nvml, choose_device
 from dmad_sweep.sweep.isolation import Isolation, create_isolation
-from dmad_sweep.sweep.provenance import provenance, torch_version
+from dmad_sweep.sweep.provenance import provenance, torch_version, version_of
 from dmad_sweep.sweep.strangers import refuse_if_in_use
 from dmad_sweep.sweep.trial import OnProgress, run_trial
+
+LIBRARIES = ("bitsandbytes", "diffusers", "transformers")
+"""Beside torch, whose code runs in a trial."""
 
 
 class TrialRunner:
@@ -36,11 +42,23 @@ class TrialRunner:
         # once a trial has begun, the sweep's own processes may be on the device
         if settings.device.require_idle and not folder.trials():
             refuse_if_in_use(device, self._nvml)
-        return plan_trial(settings, device, self._sweep, index, repeat, role)
+        plan = plan_trial(settings, device, self._sweep, index, repeat, role)
+        return replace(plan, key=self._key(plan))
 
     def conditions(self, plan: Plan) -> Conditions:
         """What the trial's row will have in common with its baseline."""
         return planned_conditions(plan, self._provenance, torch_version())
+
+    def _key(self, plan: Plan) -> TrialKey:
+        return trial_key(
+            plan,
+            host=self._provenance.host,
+            code=self._provenance.code_hash,
+            driver=self._provenance.driver,
+            torch=torch_version(),
+            libraries={name: version_of(name) for name in LIBRARIES},
+            environment=dict(os.environ),
+        )
 
     def prepare(self, settings: Config) -> None:
         """Start what takes long to start, without waiting for it."""
@@ -79,7 +97,7 @@ class TrialRunner:
 def name_taken(folder: SweepFolder) -> ConfigError:
     return ConfigError(
         f"sweep.name={folder.name} is not allowed: {folder.path} holds a sweep of that name "
-        "already; choose another or leave it out"
+        "already; choose another or leave it out (what it measured is taken over with resume=true)"
     )
 
 

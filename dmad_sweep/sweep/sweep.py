@@ -10,7 +10,7 @@ from filelock import FileLock
 from dmad_sweep.config.schema import Config
 from dmad_sweep.errors import RecordError, TrackingError
 from dmad_sweep.records.capabilities import why_impossible
-from dmad_sweep.records.codec import read_json
+from dmad_sweep.records.codec import read_json, write_json
 from dmad_sweep.records.files import OutputsFolder
 from dmad_sweep.records.plan import Plan
 from dmad_sweep.records.record import Record
@@ -18,6 +18,7 @@ from dmad_sweep.records.result import RESULT_STATUSES, Status
 from dmad_sweep.records.row import Row, row_of
 from dmad_sweep.sweep.baseline import Baselines, baseline_settings
 from dmad_sweep.sweep.display import Display
+from dmad_sweep.sweep.resume import measured_before, taken_over
 from dmad_sweep.sweep.runner import TrialRunner, name_taken, sweep_folder
 from dmad_sweep.tracking.store import Store
 
@@ -54,10 +55,41 @@ class Sweep:
         runner = self._open(settings, index)
         if settings.baseline and settings.phase.name == "train":
             self._add_baseline(runner, baseline_settings(settings))
-        return [
-            self._run(runner, settings, runner.plan(settings, index, repeat))
-            for repeat in range(settings.schedule.repeats)
-        ]
+        plans = [runner.plan(settings, index, repeat) for repeat in range(settings.schedule.repeats)]
+        return [self._take_over(settings, plan) or self._run(runner, settings, plan) for plan in plans]
+
+    def _take_over(self, settings: Config, plan: Plan) -> Record | None:
+        """What an earlier sweep measured under the same key, as a trial of this one; else None."""
+        assert self._display is not None
+        if not settings.resume:
+            return None
+        assert plan.key is not None
+        try:
+            row, changed = measured_before(plan, self.store.measured(plan.key.combination))
+            record = self._earlier_record(row) if row else None
+        except (TrackingError, RecordError) as error:
+            self._display.say(f"{plan.label}: measured again, earlier results cannot be read ({error})")
+            return None
+        if record is None:
+            if changed:
+                self._display.say(f"{plan.label}: measured again, changed since: {', '.join(changed)}")
+            return None
+        own, folder = taken_over(record, plan), self.folder.trial_of(plan)
+        folder.path.mkdir(parents=True, exist_ok=True)
+        write_json(folder.plan, own.plan)
+        write_json(folder.record, own)
+        self._display.begin(plan)
+        self._finish_trial(own)
+        return own
+
+    def _earlier_record(self, row: Row) -> Record:
+        """From disk, where it still is, else from the store. Raises RecordError or TrackingError."""
+        sweep = OutputsFolder(Path(self.settings.outputs)).sweep(row.sweep)
+        try:
+            record = read_json(Record, sweep.trial(row.index, row.repeat, row.role).record)
+        except RecordError:
+            return self.store.record(row.trial_id)
+        return record if record.plan.trial_id == row.trial_id else self.store.record(row.trial_id)
 
     def _add_baseline(self, runner: TrialRunner, settings: Config) -> None:
         plan = runner.plan(settings, self._baselines.claimed, role="baseline")
@@ -78,13 +110,18 @@ class Sweep:
         """One trial: measured, recorded, logged."""
         assert self._display is not None
         record = runner.run(settings, plan, self._display.begin, self._display.progress)
+        self._finish_trial(record)
+        return record
+
+    def _finish_trial(self, record: Record) -> None:
+        """Show and log what is on disk already."""
+        assert self._display is not None
         self._display.end(record)
         self._baselines.note(row_of(record))
         try:
-            self.store.log_trial(record, self.folder.trial_of(plan))
+            self.store.log_trial(record, self.folder.trial_of(record.plan))
         except TrackingError as error:
             self._display.say(f"not in MLflow yet, tried again at the end; its record is on disk ({error})")
-        return record
 
     def finish(self, *, interrupted: bool) -> list[Status]:
         """Import what workers left, close everything; the statuses of the trials begun, none if none was."""

@@ -3,8 +3,10 @@
 import logging
 import shlex
 import sys
+import tempfile
 from collections.abc import Iterator
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dmad_sweep.errors import RecordError, TrackingError
@@ -17,13 +19,16 @@ from dmad_sweep.tracking.artifacts import capped
 from dmad_sweep.tracking.client import connect
 from dmad_sweep.tracking.faults import patiently
 from dmad_sweep.tracking.location import is_server, redacted, resolve
-from dmad_sweep.tracking.trial_run import KIND, ROW, SWEEP, TAG_LIMIT, TRIAL_ID, TrialRun
+from dmad_sweep.tracking.trial_run import COMBINATION, KIND, ROW, SWEEP, TAG_LIMIT, TRIAL_ID, TrialRun
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
 log = logging.getLogger(__name__)
+
+RECORD_FILE = "record.json"
+"""As trials' folders and artifacts have it."""
 
 PARENT = "mlflow.parentRunId"
 PAGE = 1000
@@ -128,6 +133,8 @@ class Store:
             sweep = latest
         tags = {KIND: "trial"} if sweep == "all" else {KIND: "trial", SWEEP: sweep}
         found = [row for run in self._tagged(tags) if (row := _row_of(run)) is not None]
+        if sweep == "all":  # what a sweep took over stands in the sweep that measured it
+            found = [row for row in found if row.reused_from is None]
         rows = {row.trial_id: row for row in found}.values()
         if not rows:
             raise TrackingError(self._nothing_here() if sweep == "all" else self._no_such_sweep(sweep))
@@ -144,6 +151,22 @@ class Store:
         """Rows of all sweeps that training rows can be compared with."""
         runs = self._tagged({KIND: "trial"}, "params.phase = 'inference'", "params.effective_batch = '1'")
         return [row for run in runs if (row := _row_of(run)) is not None and is_baseline(row)]
+
+    @patiently
+    def measured(self, combination: str) -> list[Row]:
+        """Rows of trials with these settings, in whichever sweep; see records.key."""
+        runs = self._tagged({KIND: "trial", COMBINATION: combination})
+        return [row for run in runs if (row := _row_of(run)) is not None]
+
+    @patiently
+    def record(self, trial_id: str) -> Record:
+        """A trial's whole record. Raises RecordError when it is there and cannot be read."""
+        run = next(self._tagged({KIND: "trial", TRIAL_ID: trial_id}), None)
+        if run is None:
+            raise TrackingError(f"trial {trial_id} is not in MLflow")
+        with tempfile.TemporaryDirectory() as folder:
+            path = self._client.download_artifacts(run.info.run_id, RECORD_FILE, folder)
+            return read_json(Record, Path(path))
 
     @patiently
     def latest_sweep(self) -> str | None:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 KIND, SWEEP, TRIAL_ID, ROW = "dmad.kind", "dmad.sweep", "dmad.trial_id", "dmad.row"
 
+KEY, COMBINATION = "dmad.key", "dmad.combination"
+"""Digests of a trial's key, and of its settings alone."""
+
 TAG_LIMIT = 8000
 """MLflow cuts tags off here (seen with MLflow 3.17)."""
 
@@ -74,6 +77,9 @@ class TrialRun:
             "dmad.warmup_cycles": record.plan.schedule.warmup_cycles,
             "dmad.stage": row.died_stage,
             "dmad.cycle": row.died_cycle,
+            KEY: record.plan.key.digest if record.plan.key else None,
+            COMBINATION: record.plan.key.combination if record.plan.key else None,
+            "dmad.reused_from": record.reused_from.trial_id if record.reused_from else None,
             ROW: _compact(row),
         }
         return {name: str(value) for name, value in tags.items() if value is not None}
