@@ -17,7 +17,7 @@ from dmad_sweep.records.plan import Plan
 from dmad_sweep.records.record import Record
 from dmad_sweep.records.result import MemoryReport
 from dmad_sweep.records.row import row_of
-from dmad_sweep.records.settings import Batch, Memory, Model, Phase, Precision, Recipe, Resolution
+from dmad_sweep.records.settings import Batch, Memory, Model, Optimizer, Phase, Precision, Recipe, Resolution
 from dmad_sweep.sweep.devices import Nvml, choose_device
 from dmad_sweep.sweep.isolation import ForkIsolation, SpawnIsolation
 from dmad_sweep.units import GIB, MIB
@@ -223,3 +223,17 @@ def test_a_snapshot_is_kept_of_the_peak_and_of_the_end_of_memory(
         assert ("oom" in actions) == (status == "oom")
         assert any(event["frames"] for event in snapshot["device_traces"][0])
         assert "snapshot" in row_of(record).remarks
+
+
+def test_eight_bit_adamw_keeps_two_bytes_of_state_for_a_weight(
+    plan: Plan, server: ForkIsolation, folder: TrialFolder
+) -> None:
+    pytest.importorskip("bitsandbytes")
+    asked = replace(plan, model=Model("sd15"), recipe=Recipe(name="sft"), precision=BF16)
+    record = run_in(server, replace(asked, optimizer=Optimizer(name="adamw_8bit")), folder)
+    assert record.status == "ok", record
+    assert record.result is not None
+    assert record.result.observed.optimizer_states == {"student": True}
+    size = record.result.networks["student"]
+    # small tensors keep float32 states, large ones a scale for each block
+    assert 2 * size.parameters <= size.state_bytes < 2.2 * size.parameters
