@@ -34,6 +34,11 @@ class TrialFolder:
         return self.path / "child.log"
 
     @property
+    def running(self) -> Path:
+        """Locked for as long as the process lives that watches the trial."""
+        return self.path / "running.lock"
+
+    @property
     def snapshot(self) -> Path:
         """The allocator's history, for pytorch.org/memory_viz."""
         return self.path / "memory_snapshot.pickle"
@@ -90,6 +95,10 @@ class OutputsFolder:
 
     def sweep(self, name: str) -> SweepFolder:
         return SweepFolder(self.path / "sweeps" / name)
+
+    def sweeps(self) -> list[SweepFolder]:
+        """Folders of all sweeps, by name."""
+        return [SweepFolder(path) for path in sorted((self.path / "sweeps").glob("*")) if path.is_dir()]
 
     @property
     def database(self) -> Path:

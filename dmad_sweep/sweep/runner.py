@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from filelock import FileLock
+
 from dmad_sweep.config.plan import plan_trial
 from dmad_sweep.config.project import conf_folder
 from dmad_sweep.config.schema import Config
@@ -17,6 +19,7 @@ from dmad_sweep.records.record import Record
 from dmad_sweep.sweep.devices import Nvml, choose_device
 from dmad_sweep.sweep.isolation import Isolation, create_isolation
 from dmad_sweep.sweep.provenance import provenance, torch_version, version_of
+from dmad_sweep.sweep.recovery import recover
 from dmad_sweep.sweep.strangers import refuse_if_in_use
 from dmad_sweep.sweep.trial import OnProgress, run_trial
 
@@ -76,7 +79,14 @@ class TrialRunner:
         isolation = self._isolation(plan.isolation, folder)
         isolation.ready()
         on_start(plan)
-        return run_trial(plan, folder.trial_of(plan), isolation, self._nvml, self._provenance, on_progress)
+        trial = folder.trial_of(plan)
+        trial.path.mkdir(parents=True, exist_ok=True)
+        with FileLock(trial.running):  # tells others that the trial is watched, see recovery
+            return run_trial(plan, trial, isolation, self._nvml, self._provenance, on_progress)
+
+    def recover(self, settings: Config) -> int:
+        """Complete what dead processes left in the outputs folder; the number of such trials."""
+        return recover(OutputsFolder(Path(settings.outputs)), self._provenance)
 
     def close(self) -> None:
         for isolation in self._isolations.values():

@@ -164,6 +164,8 @@ class Sweep:
             self._display.say(f"records and logs in {self.folder.path}")
             if settings.isolation == "fork":
                 self._display.say("loading torch and diffusers, once for all trials …")
+            if left := self._runner.recover(settings):
+                self._display.say(f"{left} trials of sweeps that were killed have a record now")
             self.store.begin_sweep(self.folder.name)
         return self._runner
 
