@@ -8,6 +8,7 @@ from dmad_sweep.config.schema import Config
 from dmad_sweep.errors import ConfigError
 from dmad_sweep.records.files import OutputsFolder
 from dmad_sweep.records.plan import Plan, PlannedDevice, Role
+from dmad_sweep.records.settings import Accumulation, Target
 
 AUTO_MODEL = {"cuda": "sd15", "cpu": "tiny"}
 
@@ -30,6 +31,11 @@ def plan_trial(
         model = replace(model, name=AUTO_MODEL[device.kind])
     if model.pretrained is not None:
         model = replace(model, pretrained=_folder("model.pretrained", model.pretrained))
+    accumulation, target = settings.accumulation, settings.target
+    if accumulation.auto and target.effective_batch is not None:
+        steps, rest = divmod(target.effective_batch, settings.batch.size)
+        if rest == 0:  # the same trial as one whose steps were given; else capabilities tells why not
+            accumulation, target = Accumulation(steps), Target()
     data = settings.data
     if data.root is not None:
         data = replace(data, root=_folder("data.root", data.root))
@@ -45,7 +51,8 @@ def plan_trial(
         recipe=settings.recipe,
         batch=settings.batch,
         resolution=settings.resolution,
-        accumulation=settings.accumulation,
+        accumulation=accumulation,
+        target=target,
         precision=settings.precision,
         checkpointing=settings.checkpointing,
         adapter=settings.adapter,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from hydra.core.config_store import ConfigStore
 
+from dmad_sweep.errors import ConfigError
 from dmad_sweep.records.settings import (
     DEVICES,
     Accumulation,
@@ -22,6 +23,7 @@ from dmad_sweep.records.settings import (
     Recipe,
     Resolution,
     Schedule,
+    Target,
     documented,
     refuse,
     require_choice,
@@ -101,6 +103,7 @@ class Config:
     batch: Batch = field(default_factory=Batch)
     resolution: Resolution = field(default_factory=Resolution)
     accumulation: Accumulation = field(default_factory=Accumulation)
+    target: Target = field(default_factory=Target)
     precision: Precision = field(default_factory=Precision)
     checkpointing: Checkpointing = field(default_factory=Checkpointing)
     adapter: Adapter = field(default_factory=Adapter)
@@ -132,6 +135,8 @@ class Config:
 
     def __post_init__(self) -> None:
         require_choice("isolation", self.isolation, ISOLATIONS)
+        if self.accumulation.auto != (self.target.effective_batch is not None):
+            raise ConfigError("accumulation=auto and target.effective_batch=N go together: give both or none")
 
 
 def register() -> None:

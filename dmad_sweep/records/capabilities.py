@@ -45,6 +45,10 @@ def why_impossible(plan: Plan) -> str | None:
             )
         if capability.largest is not None and value > capability.largest:
             return f"resolution.{side}={value}: {model} takes at most {capability.largest} pixels"
+    target, batch = plan.target.effective_batch, plan.batch.size
+    if plan.accumulation.auto and target is not None and target % batch:
+        below = next(n for n in range(min(batch, target), 0, -1) if target % n == 0)
+        return f"batch={batch} does not divide target.effective_batch={target}; batch={below} does"
     attention = plan.attention.name
     computed_in = plan.precision.autocast or plan.precision.weights
     if attention in HALF_ONLY and computed_in == "float32":

@@ -20,6 +20,7 @@ from dmad_sweep.records.settings import (
     Recipe,
     Resolution,
     Schedule,
+    Target,
 )
 
 SCHEMA_VERSION = 1
@@ -63,6 +64,7 @@ class Plan:
     batch: Batch
     resolution: Resolution
     accumulation: Accumulation
+    target: Target = field(default_factory=Target)
     precision: Precision
     checkpointing: Checkpointing
     adapter: Adapter = field(default_factory=Adapter)

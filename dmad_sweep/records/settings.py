@@ -90,9 +90,21 @@ class Resolution:
 @dataclass
 class Accumulation:
     steps: int = documented(1, "Micro-steps per optimizer step (gradient accumulation).")
+    auto: bool = documented(False, "Choose the steps so that batch × steps is target.effective_batch.")
 
     def __post_init__(self) -> None:
         require_minimum("accumulation.steps", self.steps, 1)
+
+
+@dataclass
+class Target:
+    effective_batch: int | None = documented(
+        None, "Effective batch that accumulation=auto makes up; a batch that does not divide it is invalid."
+    )
+
+    def __post_init__(self) -> None:
+        if self.effective_batch is not None:
+            require_minimum("target.effective_batch", self.effective_batch, 1)
 
 
 @dataclass
