@@ -15,14 +15,13 @@ from omegaconf import DictConfig
 from dmad_sweep.config.entry import INTERRUPTED, REFUSED, run, settings_of
 from dmad_sweep.errors import ConfigError, DmadSweepError
 from dmad_sweep.records.files import OutputsFolder, find_outputs
-from dmad_sweep.records.result import RESULT_STATUSES
 from dmad_sweep.sweep.current import current_sweep, forget_sweep
 
 SWEEP_NAME = re.compile(r"sweep\.name=([A-Za-z0-9_.-]+)")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 all combinations have a result, 1 some do not, 2 a value was refused, 130 interrupted."""
+    """Exit code: 0 all have their result, 1 some lack it or fail their check, 2 refused, 130 interrupted."""
     arguments = _continued(list(sys.argv[1:] if argv is None else argv))
     code = 1
     try:
@@ -57,8 +56,8 @@ def _finish(code: int) -> int:
     if sweep is None or (code == REFUSED and not sweep.begun):
         return code
     try:
-        statuses = sweep.finish(interrupted=code == INTERRUPTED)
-        if not statuses:
+        answers = sweep.finish(interrupted=code == INTERRUPTED)
+        if not answers:
             return code
         from dmad_sweep.report import show
 
@@ -73,7 +72,7 @@ def _finish(code: int) -> int:
         return code or 1
     finally:
         forget_sweep()
-    return code or int(any(status not in RESULT_STATUSES for status in statuses))
+    return code or int(not all(answers))
 
 
 def _report_command(name: str, settings: Any) -> str:

@@ -659,3 +659,14 @@ def test_records_are_plain_json(project: Path) -> None:
     (sweep,) = sweep_folders(project)
     for name in ("plan", "result", "record"):
         assert json.loads((sweep / "trials" / "000" / f"{name}.json").read_text())["schema_version"] == 1
+
+
+def test_accumulation_is_verified(project: Path) -> None:
+    done = run(
+        project, "-m", "phase=verify_accumulation", "recipe=dmd2,fastgen", "batch=1", "accumulation=4", *QUICK
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(" pass ") == 2
+    assert "verdict" in done.stdout
+    store = Store.open(None, "dmad_sweep", OutputsFolder(project / "outputs"))
+    assert [run.data.tags["dmad.verdict"] for run in store._tagged({"dmad.kind": "trial"})] == ["pass"] * 2

@@ -107,6 +107,8 @@ TRADEOFF = (
     Column(f"itera{SOFT_HYPHEN}tion time ms", lambda row: text.ms_with_spread(row.iteration_s), True),
     Column("data time ms", lambda row: text.ms(row.data_s), True),
     Column(f"images{BREAK}/s", lambda row: text.rate(row.images_per_s), True),
+    Column("gradient L2", text.gradient_l2, True, default=text.ABSENT),
+    Column("verdict", lambda row: row.verdict or text.ABSENT, default=text.ABSENT),
     OVERFLOW,
 )
 """What a combination costs and takes."""

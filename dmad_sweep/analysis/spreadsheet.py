@@ -70,6 +70,8 @@ FIELDS: dict[str, Callable[[TableRow], object]] = {
     "died_stage": attrgetter("died_stage"),
     "died_cycle": attrgetter("died_cycle"),
     "oom_requested_bytes": attrgetter("oom_requested_bytes"),
+    "verdict": attrgetter("verdict"),
+    "gradient_l2": attrgetter("gradient_l2"),
     "reused_from": attrgetter("reused_from"),
     "remarks": lambda row: "; ".join(remarks(row)),
 }

@@ -30,6 +30,10 @@ def unexplained(row: Row) -> str:
     return f"{100 * row.unexplained_bytes / row.device_peak_bytes:.1f}%"
 
 
+def gradient_l2(row: Row) -> str:
+    return ABSENT if row.gradient_l2 is None else f"{row.gradient_l2:.1e}"
+
+
 def ms(spread: Spread | None) -> str:
     """Median in milliseconds."""
     if spread is None:

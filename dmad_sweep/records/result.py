@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from dmad_sweep.records.verification import Verification
+
 SCHEMA_VERSION = 1
 
 Status = Literal["ok", "oom", "invalid", "timeout", "killed", "failed"]
@@ -162,6 +164,8 @@ class Observed:
     """Blocks of each network that were run again inside a backward."""
     attention: list[str] | None = None
     """Attention kernels of the student's first forward with gradients; None without gradients."""
+    verification: Verification | None = None
+    """Of a trial with phase=verify_accumulation."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from dmad_sweep.records.key import TrialKey
 from dmad_sweep.records.plan import Role
 from dmad_sweep.records.record import Record
 from dmad_sweep.records.result import Anatomy, Cycle, Status
+from dmad_sweep.records.verification import Verdict, judge
 
 SCHEMA_VERSION = 1
 
@@ -111,6 +112,10 @@ class Row:
     key: TrialKey | None = None
     reused_from: str | None = None
     """Sweep that measured this, where the row's own sweep took it over."""
+    verdict: Verdict | None = None
+    """Of phase=verify_accumulation; the causes of `fail` are the explanation."""
+    gradient_l2: float | None = None
+    """Worst relative L2 between accumulated and whole gradients, over the networks."""
     remarks: list[str] = field(default_factory=list)
     """Codes that the table spells out; see `remarks_of`."""
 
@@ -125,6 +130,7 @@ def row_of(record: Record) -> Row:
     data = Spread.of(turn.data_s for cycle in measured for turn in cycle.turns)
     device_peak = device_peak_bytes(record)
     died_stage, died_cycle = _died(record)
+    verdict, causes, gradient_l2 = _verified(record)
     return Row(
         trial_id=plan.trial_id,
         sweep=plan.sweep,
@@ -184,11 +190,22 @@ def row_of(record: Record) -> Row:
         oom_requested_bytes=(
             result.out_of_memory.requested_bytes if result and result.out_of_memory else None
         ),
-        explanation=_explanation(record),
+        explanation=causes or _explanation(record),
+        verdict=verdict,
+        gradient_l2=gradient_l2,
         key=plan.key,
         reused_from=record.reused_from.sweep if record.reused_from else None,
         remarks=remarks_of(record),
     )
+
+
+def _verified(record: Record) -> tuple[Verdict | None, str | None, float | None]:
+    found = record.result.observed.verification if record.result and record.status == "ok" else None
+    if found is None:
+        return None, None, None
+    verdict, causes = judge(found)
+    worst = max((agreement.relative_l2 for agreement in found.agreements.values()), default=None)
+    return verdict, "; ".join(causes)[:500] or None, worst
 
 
 def iteration_s(
@@ -199,7 +216,7 @@ def iteration_s(
     `dmd2` runs the fake-score turn in every iteration and the student turn in every K-th: F + S/K.
     `fastgen` runs one of the two, the student turn in every K-th iteration: (S + (K-1)·F)/K. `sft` has one.
     """
-    if phase == "inference":
+    if phase != "train":
         return Spread.of(turns.get("inference", []))
     student, fake_score = Spread.of(turns.get("student", [])), Spread.of(turns.get("fake_score", []))
     if recipe == "sft" or student is None:

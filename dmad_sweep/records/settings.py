@@ -26,7 +26,7 @@ MODELS = (
     "flux_schnell",
 )
 RECIPES = ("dmd2", "fastgen", "sft")
-PHASES = ("train", "inference")
+PHASES = ("train", "inference", "verify_accumulation")
 SOURCES = ("synthetic", "images")
 DEVICES = ("auto", "cuda", "cpu")
 DTYPES = ("float32", "float16", "bfloat16")
@@ -189,11 +189,13 @@ class Optimizer:
     )
     learning_rate: float = documented(1e-5, "Learning rate of all trained networks.")
     weight_decay: float = documented(1e-2, "Weight decay of all trained networks.")
+    warmup_steps: int = documented(0, "Optimizer steps over which the learning rate rises to its value.")
 
     def __post_init__(self) -> None:
         require_choice("optimizer.name", self.name, OPTIMIZERS)
         require_minimum("optimizer.learning_rate", self.learning_rate, 0)
         require_minimum("optimizer.weight_decay", self.weight_decay, 0)
+        require_minimum("optimizer.warmup_steps", self.warmup_steps, 0)
 
 
 @dataclass
@@ -269,7 +271,11 @@ class Data:
 
 @dataclass
 class Phase:
-    name: str = documented("train", "train, or inference: the baseline, student forward only, no gradient.")
+    name: str = documented(
+        "train",
+        "train; inference: the baseline, student forward only, no gradient; or verify_accumulation: compare "
+        "accumulated gradients with those of the whole batch, and count what advances at the boundary.",
+    )
 
     def __post_init__(self) -> None:
         require_choice("phase.name", self.name, PHASES)

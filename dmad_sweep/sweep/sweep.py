@@ -14,7 +14,7 @@ from dmad_sweep.records.codec import read_json, write_json
 from dmad_sweep.records.files import OutputsFolder
 from dmad_sweep.records.plan import Plan
 from dmad_sweep.records.record import Record
-from dmad_sweep.records.result import RESULT_STATUSES, Status
+from dmad_sweep.records.result import RESULT_STATUSES
 from dmad_sweep.records.row import Row, row_of
 from dmad_sweep.sweep.baseline import Baselines, baseline_settings
 from dmad_sweep.sweep.display import Display
@@ -123,8 +123,8 @@ class Sweep:
         except TrackingError as error:
             self._display.say(f"not in MLflow yet, tried again at the end; its record is on disk ({error})")
 
-    def finish(self, *, interrupted: bool) -> list[Status]:
-        """Import what workers left, close everything; the statuses of the trials begun, none if none was."""
+    def finish(self, *, interrupted: bool) -> list[bool]:
+        """Import what workers left, close everything; for each trial begun, whether it has its answer."""
         if self._runner:
             self._runner.close()
         if self._display:
@@ -133,14 +133,13 @@ class Sweep:
             if self.begun:
                 self.store.end_sweep(self.folder.name, "FAILED")
             return []
-        statuses = [_status(trial.record) for trial in self.folder.trials()]
+        answers = [_answers(trial.record) for trial in self.folder.trials()]
         self.store.begin_sweep(self.folder.name)
         self.store.import_records(self.folder)
-        complete = all(status in RESULT_STATUSES for status in statuses)
         self.store.end_sweep(
-            self.folder.name, "KILLED" if interrupted else "FINISHED" if complete else "FAILED"
+            self.folder.name, "KILLED" if interrupted else "FINISHED" if all(answers) else "FAILED"
         )
-        return statuses
+        return answers
 
     @cached_property
     def store(self) -> Store:
@@ -202,8 +201,10 @@ def open_store(settings: Config) -> Store:
     )
 
 
-def _status(path: Path) -> Status:
+def _answers(path: Path) -> bool:
+    """Whether a trial came to a result, and not to one that fails its check."""
     try:
-        return read_json(Record, path).status
+        row = row_of(read_json(Record, path))
     except RecordError:
-        return "failed"
+        return False
+    return row.status in RESULT_STATUSES and row.verdict != "fail"

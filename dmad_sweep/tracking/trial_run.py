@@ -75,6 +75,7 @@ class TrialRun:
             "dmad.pid": record.ending.pid,
             "dmad.commit": _commit(record),
             "dmad.warmup_cycles": record.plan.schedule.warmup_cycles,
+            "dmad.verdict": row.verdict,
             "dmad.stage": row.died_stage,
             "dmad.cycle": row.died_cycle,
             KEY: record.plan.key.digest if record.plan.key else None,

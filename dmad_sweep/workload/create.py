@@ -10,8 +10,9 @@ from dmad_sweep.workload.recipes.baseline import Baseline
 from dmad_sweep.workload.recipes.dmd2 import Dmd2
 from dmad_sweep.workload.recipes.fastgen import FastGen
 from dmad_sweep.workload.recipes.sft import Sft
+from dmad_sweep.workload.recipes.verification import AccumulationCheck, Recipe
 
-RECIPES: dict[str, Callable[[Plan, torch.device, Span], Workload]] = {
+RECIPES: dict[str, Callable[[Plan, torch.device, Span], Recipe]] = {
     "dmd2": Dmd2,
     "fastgen": FastGen,
     "sft": Sft,
@@ -22,4 +23,5 @@ def create_workload(plan: Plan, device: torch.device, span: Span) -> Workload:
     """The workload that the plan names, nothing loaded yet."""
     if plan.phase.name == "inference":
         return Baseline(plan, device, span)
-    return RECIPES[plan.recipe.name](plan, device, span)
+    recipe = RECIPES[plan.recipe.name](plan, device, span)
+    return AccumulationCheck(plan, recipe) if plan.phase.name == "verify_accumulation" else recipe

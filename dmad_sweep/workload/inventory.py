@@ -7,13 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from dmad_sweep.records.result import NetworkSize, Observed
+from dmad_sweep.records.verification import Verification
 from dmad_sweep.workload.discriminator import DiscriminatorHead
 from dmad_sweep.workload.ema import WeightAverage
 from dmad_sweep.workload.optimization import Trainer, bytes_of
 from dmad_sweep.workload.score import ScoreNetwork
 
 
-@dataclass(frozen=True)
+@dataclass
 class Inventory:
     """Networks by role, optimizers by what they train, and what else stays on the device between turns."""
 
@@ -23,6 +24,7 @@ class Inventory:
     pixels_per_latent: int
     head: DiscriminatorHead | None = None
     average: WeightAverage | None = None
+    verification: Verification | None = None
 
     def sizes(self) -> dict[str, NetworkSize]:
         """By network: weights and buffers, and gradients and states by the trainers' account."""
@@ -43,7 +45,27 @@ class Inventory:
             optimizer_states={name: trainer.has_states() for name, trainer in self.trainers.items()},
             recomputations={name: network.recomputations for name, network in self.networks.items()},
             attention=self.student.attention,
+            verification=self.verification,
         )
+
+    def trained(self) -> dict[str, list[nn.Parameter]]:
+        """By network, the weights that an optimizer changes."""
+        trained = {name: network.trained for name, network in self.networks.items() if network.trained}
+        if self.head is not None:
+            trained["discriminator"] = list(self.head.parameters())
+        return trained
+
+    def coupled_layers(self) -> list[str]:
+        """Names of layers whose output for a sample depends on the others of its micro-batch."""
+        modules = {name: network.backbone.module for name, network in self.networks.items()}
+        if self.head is not None:
+            modules["discriminator"] = self.head
+        return [
+            f"{name}: {path or type(layer).__name__}"
+            for name, module in modules.items()
+            for path, layer in module.named_modules()
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm)
+        ]
 
     def weights(self) -> list[Tensor]:
         """Weights and buffers of all networks."""

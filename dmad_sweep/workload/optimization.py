@@ -1,6 +1,6 @@
 """Trained parameters with their optimizer: losses accumulate, and at the boundary one step is made."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -26,50 +26,64 @@ class Trainer:
         micro_steps: int,
         max_grad_norm: float | None,
     ) -> None:
-        self._parameters = parameters
-        self._optimizer = build_optimizer(self._parameters, settings)
+        self.parameters = parameters
+        self.optimizer = build_optimizer(self.parameters, settings)
         self._scaler = regime.scaler()
-        self._micro_steps = micro_steps
+        self.micro_steps = micro_steps
         self._max_grad_norm = max_grad_norm
+        self.scheduler = torch.optim.lr_scheduler.LambdaLR(
+            self.optimizer, lambda step: min(1.0, (step + 1) / max(1, settings.warmup_steps))
+        )
+        self.inspect: Callable[[], None] | None = None
+        """Called at the boundary with the gradients unscaled, instead of a step."""
         self.steps = 0
         """Optimizer steps that were really made: the scaler leaves one out when gradients overflow."""
         self.gradient_bytes: dict[nn.Parameter, int] = {}
         """Bytes of each parameter's gradient at the first step."""
-        self._optimizer.register_step_post_hook(self._count)
+        self.optimizer.register_step_post_hook(self._count)
 
     def backward(self, loss: Tensor) -> None:
         """Back-propagate one micro-step's mean loss; the micro-steps' gradients add up to the mean."""
-        mean = loss if self._micro_steps == 1 else loss / self._micro_steps
+        mean = loss if self.micro_steps == 1 else loss / self.micro_steps
         torch.autograd.backward(self._scaler.scale(mean))
 
     def step(self) -> None:
-        """The boundary: unscale, clip, step, free the gradients."""
+        """The boundary: unscale, clip, step, advance the schedule, free the gradients."""
+        if self.inspect is not None:
+            self._scaler.unscale_(self.optimizer)
+            self.inspect()
+            self._scaler.update()
+            self.optimizer.zero_grad(set_to_none=True)
+            return
+        stepped = self.steps
         if not self.gradient_bytes:
-            self.gradient_bytes = {p: bytes_of([p.grad]) for p in self._parameters if p.grad is not None}
+            self.gradient_bytes = {p: bytes_of([p.grad]) for p in self.parameters if p.grad is not None}
         if self._max_grad_norm is not None:
-            self._scaler.unscale_(self._optimizer)
-            nn.utils.clip_grad_norm_(self._parameters, self._max_grad_norm)
-        self._scaler.step(self._optimizer)
+            self._scaler.unscale_(self.optimizer)
+            nn.utils.clip_grad_norm_(self.parameters, self._max_grad_norm)
+        self._scaler.step(self.optimizer)
         self._scaler.update()
-        self._optimizer.zero_grad(set_to_none=True)
+        if self.steps > stepped:
+            self.scheduler.step()
+        self.optimizer.zero_grad(set_to_none=True)
 
     def states_of(self, parameter: nn.Parameter) -> list[Tensor]:
         """A parameter's optimizer states on its own device; step counters may live on the host."""
-        states = self._optimizer.state.get(parameter, {}).values()
+        states = self.optimizer.state.get(parameter, {}).values()
         return [state for state in states if isinstance(state, Tensor) and state.device == parameter.device]
 
     def states(self) -> list[Tensor]:
-        return [state for parameter in self._parameters for state in self.states_of(parameter)]
+        return [state for parameter in self.parameters for state in self.states_of(parameter)]
 
     def gradients(self) -> list[Tensor]:
         """Gradients that exist at the moment."""
-        return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
     def has_states(self) -> bool:
         """Whether the optimizer has all state that it keeps: a skipped step leaves none (composer#3226)."""
-        if isinstance(self._optimizer, torch.optim.SGD):  # without momentum it keeps none
+        if isinstance(self.optimizer, torch.optim.SGD):  # without momentum it keeps none
             return True
-        return all(parameter in self._optimizer.state for parameter in self._parameters)
+        return all(parameter in self.optimizer.state for parameter in self.parameters)
 
     def _count(self, *_: object) -> None:
         self.steps += 1

@@ -11,7 +11,8 @@ from dmad_sweep.records.metrics import METRICS, metrics_of, params_of
 from dmad_sweep.records.record import Record
 from dmad_sweep.records.result import Observed
 from dmad_sweep.records.row import Row, Spread, iteration_s, row_of
-from dmad_sweep.records.settings import Accumulation, Checkpointing, Precision, Recipe
+from dmad_sweep.records.settings import Accumulation, Checkpointing, Phase, Precision, Recipe
+from dmad_sweep.records.verification import Agreement, Verification
 from dmad_sweep.units import GIB
 from plans import BF16, FP16
 
@@ -192,3 +193,15 @@ def test_a_launch_bound_row_is_told(share: float, precision: Precision, bound: b
     ]
     remarks = row_of(replace(record, result=replace(record.result, cycles=cycles))).remarks
     assert ("launch_bound" in remarks) == bound
+
+
+def test_a_check_that_fails_says_why() -> None:
+    record = make_record(replace(make_gpu_plan(), phase=Phase("verify_accumulation")))
+    assert record.result is not None
+    agreed = Agreement(norm=1.0, accumulated_norm=0.25, relative_l2=0.75, cosine=1.0)
+    verification = Verification(micro_steps=4, computed_in="float32", agreements={"student": agreed})
+    observed = replace(record.result.observed, verification=verification)
+    row = row_of(replace(record, result=replace(record.result, observed=observed)))
+    assert (row.status, row.verdict, row.gradient_l2, row.iteration_s) == ("ok", "fail", 0.75, None)
+    assert row.explanation is not None
+    assert "student: gradients are 1/4 of what they should be: divided twice" in row.explanation

@@ -84,8 +84,8 @@ def inputs(plan: Plan, factory: NetworkFactory) -> tuple[Tensor, Tensor, Conditi
 
 
 def _keep_gradients(trainer: Any, step: Any, seen: dict[str, list[Tensor]], name: str) -> None:
-    assert all(p.grad is not None for p in trainer._parameters)
-    seen[name] = [p.grad.clone() for p in trainer._parameters]
+    assert all(p.grad is not None for p in trainer.parameters)
+    seen[name] = [p.grad.clone() for p in trainer.parameters]
     step()
 
 

@@ -111,7 +111,7 @@ def gradients(plan: Plan, turn: str) -> dict[str, list[Tensor]]:
     workload.fetch(1, turn)
     workload.run(1, turn)
     return {
-        name: [torch.zeros_like(p) if p.grad is None else p.grad for p in trainer._parameters]
+        name: [torch.zeros_like(p) if p.grad is None else p.grad for p in trainer.parameters]
         for name, trainer in trainers.items()
     }
 

@@ -85,7 +85,7 @@ def test_a_few_hundred_steps_move_the_student_to_the_data() -> None:
     before, _ = distance_to_data(workload)
     for cycle in range(1, CYCLES + 1):
         for trainer in workload.trainers.values():
-            trainer._optimizer.param_groups[0]["lr"] = LEARNING_RATE * (1 - (cycle - 1) / CYCLES)
+            trainer.optimizer.param_groups[0]["lr"] = LEARNING_RATE * (1 - (cycle - 1) / CYCLES)
         for turn in workload.turns if cycle % STUDENT_EVERY == 0 else ("fake_score",):
             workload.fetch(cycle, turn)
             workload.run(cycle, turn)

@@ -28,6 +28,7 @@ class Distillation(ABC):
     def __init__(self, plan: Plan, device: torch.device, span: Span) -> None:
         self._plan, self._recipe, self._device, self._span = plan, plan.recipe, device, span
         self._factory = NetworkFactory(plan, device)
+        self.micro_batch = plan.batch.size
 
     def load(self) -> None:
         factory = self._factory
@@ -81,7 +82,7 @@ class Distillation(ABC):
     def _fake_score_turn(self, draws: Draws) -> None: ...
 
     def _micro_batches(self) -> Iterator[tuple[slice, Samples]]:
-        size = self._plan.batch.size
+        size = self.micro_batch
         for start in range(0, len(self._samples.latents), size):
             part = slice(start, start + size)
             yield part, self._samples[part]

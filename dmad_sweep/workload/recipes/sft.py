@@ -19,12 +19,13 @@ class Sft:
     def __init__(self, plan: Plan, device: torch.device, span: Span) -> None:
         self._plan, self._device, self._span = plan, device, span
         self._factory = NetworkFactory(plan, device)
+        self.micro_batch = plan.batch.size
 
     def load(self) -> None:
         self._factory.prepare()
         self.student = self._factory.trained("student")
         self._diffusion = self._factory.diffusion()
-        self._trainer = self._factory.trainer(self.student.trained)
+        self.trainers = {"student": self._factory.trainer(self.student.trained)}
         self._average = self._factory.average(self.student)
         self._feed = Feed(self._plan, self.student, self._device)
 
@@ -33,7 +34,7 @@ class Sft:
 
     def run(self, cycle: int, turn: str) -> None:
         draws = Draws(self._device, self._plan.data.seed, cycle)
-        latents, size = self._samples.latents, self._plan.batch.size
+        latents, size = self._samples.latents, self.micro_batch
         noise, timesteps = draws.noise_like(latents), draws.timesteps(len(latents), 0, TIMESTEPS)
         for start in range(0, len(latents), size):
             part = slice(start, start + size)
@@ -43,10 +44,10 @@ class Sft:
                 predicted = self.student.predict(noisy, timestep, samples.condition)
                 loss = F.mse_loss(predicted, self._diffusion.target(samples.latents, noise[part]))
             with self._span("student.backward"):
-                self._trainer.backward(loss)
+                self.trainers["student"].backward(loss)
             del noisy, predicted, loss
         with self._span("student.optimizer"):
-            self._trainer.step()
+            self.trainers["student"].step()
         if self._average is not None:
             with self._span("student.ema"):
                 self._average.update()
@@ -55,7 +56,7 @@ class Sft:
         return Inventory(
             student=self.student,
             networks={"student": self.student},
-            trainers={"student": self._trainer},
+            trainers=self.trainers,
             pixels_per_latent=self._factory.pixels_per_latent,
             average=self._average,
         )
