@@ -7,6 +7,7 @@ writer of the same schema version may add optional fields.
 
 import dataclasses
 import json
+import math
 import os
 import tempfile
 import types
@@ -17,6 +18,9 @@ from typing import Any, TypeVar
 from dmad_sweep.errors import RecordError
 
 T = TypeVar("T")
+
+LARGEST_INTEGER = 2**63 - 1
+"""What databases hold; a larger number of bytes is no measurement."""
 
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
@@ -31,7 +35,8 @@ def from_json(kind: type[T], text: str | bytes, *, origin: str = "JSON text") ->
     """Decode `text` into the dataclass `kind`; `origin` names the source in errors.
 
     Raises:
-        RecordError: not JSON, nested too deeply, not finite, or not of the annotated types.
+        RecordError: not JSON, nested too deeply, not finite, too large, of another schema version, or not
+            of the annotated types.
     """
     try:
         data = json.loads(text, parse_constant=_refuse_constant)
@@ -109,6 +114,8 @@ def _decode_dataclass(kind: Any, data: dict[str, Any], where: str) -> Any:
     hints = typing.get_type_hints(kind)
     values = {}
     for field in dataclasses.fields(kind):
+        if field.name == "schema_version":
+            _require_version(data.get(field.name, field.default), field.default, where)
         if field.name in data:
             values[field.name] = _decode(hints[field.name], data[field.name], f"{where}: {field.name}")
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
@@ -116,7 +123,24 @@ def _decode_dataclass(kind: Any, data: dict[str, Any], where: str) -> Any:
     return kind(**values)
 
 
+def _require_version(found: Any, ours: Any, where: str) -> None:
+    """Before any other field is looked at: another version may mean something else by the same name."""
+    if type(found) is not int or found == ours:
+        return  # what is no number is refused as every field is
+    writer = "a newer dmad_sweep wrote it, so upgrade" if found > ours else "an older dmad_sweep wrote it"
+    raise RecordError(f"{where}: schema version {str(found)[:20]} cannot be read, only {ours} ({writer})")
+
+
 def _expect(kind: Any, data: Any, where: str) -> Any:
     if type(data) is not kind:
         raise RecordError(f"{where}: expected {kind.__name__}, got {type(data).__name__}")
+    if kind is int and abs(data) > LARGEST_INTEGER:
+        raise RecordError(f"{where}: number too large")
+    if kind is float and not math.isfinite(data):  # JSON's 1e999
+        raise RecordError(f"{where}: number too large")
+    if kind is str and not data.isascii():
+        try:
+            data.encode()
+        except UnicodeEncodeError:  # half of a surrogate pair, which no file or database takes
+            raise RecordError(f"{where}: not valid Unicode") from None
     return data
