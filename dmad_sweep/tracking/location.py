@@ -10,10 +10,12 @@ from dmad_sweep.records.files import OutputsFolder
 RELATIVE_FILE = re.compile(r"sqlite:///(?P<path>[^/?:][^?]*)(?P<query>\?.*)?", re.DOTALL)
 ABSOLUTE_FILE = re.compile(r"sqlite:///(?P<path>/[^?]*)(\?.*)?", re.DOTALL)
 
-CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
-"""Up to the last @ of an authority: a password may hold one itself."""
+CREDENTIALS = re.compile(r"(?<=://)([^/\s:@]*:(?!\d+(?:/|$))[^\s@]*@)?([^/\s]*@)?")
+"""Up to the last @ of an authority: a password may hold one itself, and for SQLAlchemy a slash."""
 
-PASSWORD_IN_QUERY = re.compile(r"(?<=[?&]password=)[^&\s'\"]+", re.IGNORECASE)
+SECRET_IN_QUERY = re.compile(
+    r"([?&][\w.-]*(?:password|passwd|pwd|token|secret)[\w.-]*=)[^&\s'\"]+", re.IGNORECASE
+)
 
 
 def resolve(uri: str | None, outputs: OutputsFolder) -> str:
@@ -42,7 +44,8 @@ def database_file(uri: str) -> Path | None:
 
 def redacted(text: str) -> str:
     """Without the user name and password of any URI in it."""
-    return PASSWORD_IN_QUERY.sub("***", CREDENTIALS.sub("***@", text))
+    hidden = CREDENTIALS.sub(lambda found: "***@" if found[0] else "", text)
+    return SECRET_IN_QUERY.sub(r"\1***", hidden)
 
 
 def _plain(path: Path) -> Path:

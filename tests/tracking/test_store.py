@@ -519,6 +519,10 @@ def test_a_folder_that_no_uri_can_name_is_refused(name: str, tmp_path: Path) -> 
         ("see postgresql://me:pw@host/db now", "see postgresql://***@host/db now"),
         ("http://me:p@ss@host/a@b", "http://***@host/a@b"),
         ("postgresql://host/db?user=me&password=pw&x=1", "postgresql://host/db?user=me&password=***&x=1"),
+        ("postgresql://me:p/w@host/db", "postgresql://***@host/db"),
+        ("postgresql://me:p/w@x@host/db", "postgresql://***@host/db"),
+        ("http://host:5000/a@b", "http://host:5000/a@b"),
+        ("https://host/?api_token=t&SslPassword=p&x=1", "https://host/?api_token=***&SslPassword=***&x=1"),
         ("http://host, mail me@host", "http://host, mail me@host"),
     ],
 )
