@@ -645,6 +645,13 @@ def test_ctrl_c_keeps_what_was_measured(project: Path) -> None:
     assert sorted(r.info.status for r in store._search("")) == ["FINISHED", "KILLED", "KILLED"]
 
 
+def test_no_file_of_another_launcher_keeps_a_secret(project: Path) -> None:
+    done = run(project, "-m", "hydra/launcher=basic", "tracking.uri=http://user:hunter2@127.0.0.1:9/", *QUICK)
+    assert done.returncode == 1
+    for file in project.rglob("*"):
+        assert not file.is_file() or b"hunter2" not in file.read_bytes(), file
+
+
 def test_no_secret_of_a_tracking_uri_is_kept(project: Path) -> None:
     done = run(project, "tracking.uri=http://user:hunter2@127.0.0.1:9/", *QUICK)
     assert done.returncode == 1
