@@ -3,9 +3,11 @@
 import re
 import secrets
 import shlex
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,14 +23,38 @@ SWEEP_NAME = re.compile(r"sweep\.name=([A-Za-z0-9_.-]+)")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 all have their result, 1 some lack it or fail their check, 2 refused, 130 interrupted."""
+    """Exit code: 0 all have their result, 1 some lack it or fail their check, 2 refused, 130 interrupted, or
+    128 and the number of the signal that ended it."""
     arguments = _continued(list(sys.argv[1:] if argv is None else argv))
     code = 1
+    with _signals_interrupt() as received:
+        try:
+            code = run(task, arguments, extra_overrides=[f"sweep.name={_new_name()}"], sweeps=True)
+        finally:
+            code = _finish(code)
+    return 128 + received[0] if received and code == INTERRUPTED else code
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[list[int]]:
+    """SIGTERM and SIGHUP end a sweep as Ctrl-C does: children stopped, runs closed, the table shown.
+
+    What was received is in the list. A second one while the sweep is being closed changes nothing.
+    """
+    received: list[int] = []
+
+    def interrupt(number: int, frame: object) -> None:
+        received.append(number)
+        if len(received) == 1:
+            raise KeyboardInterrupt
+
+    handled = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, interrupt) for number in handled]
     try:
-        code = run(task, arguments, extra_overrides=[f"sweep.name={_new_name()}"], sweeps=True)
+        yield received
     finally:
-        code = _finish(code)
-    return code
+        for number, handler in zip(handled, before, strict=True):
+            signal.signal(number, handler)
 
 
 def task(config: DictConfig) -> list[dict[str, Any]]:
@@ -60,6 +86,7 @@ def _finish(code: int) -> int:
         if not answers:
             return code
         from dmad_sweep.report import show
+        from dmad_sweep.tracking.location import redacted
 
         settings = sweep.settings
         settings.report.sweep = sweep.folder.name
@@ -67,6 +94,8 @@ def _finish(code: int) -> int:
         show(sweep.store, settings.report)
         print(f"show this table again: {_report_command(sweep.folder.name, settings)}")
         print(f"open it in MLflow:     {sweep.store.ui_command()}")
+        if code == INTERRUPTED:
+            print(f"continue with:         {redacted(shlex.join(sys.orig_argv))}")
     except DmadSweepError as error:
         print(f"dmad_sweep: {error}", file=sys.stderr)
         return code or 1

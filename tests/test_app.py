@@ -677,3 +677,60 @@ def test_accumulation_is_verified(project: Path) -> None:
     assert "verdict" in done.stdout
     store = Store.open(None, "dmad_sweep", OutputsFolder(project / "outputs"))
     assert [run.data.tags["dmad.verdict"] for run in store._tagged({"dmad.kind": "trial"})] == ["pass"] * 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_request_to_end_is_taken_as_ctrl_c(number: signal.Signals, project: Path) -> None:
+    endless = [
+        "-m", "batch=1", "schedule.measured_cycles=1,1000000", "device=cpu", "resolution=64",
+        "baseline=false",
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        command(*endless),
+        cwd=project,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    wait_until(lambda: bool(list(project.glob("outputs/sweeps/*/trials/001/progress.jsonl"))))
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(number)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 128 + number, stderr
+    assert "killed" in stdout
+    assert "continue with:         " in stdout
+    assert psutil.wait_procs(family, timeout=10)[1] == []
+    (sweep,) = sweep_folders(project)
+    assert [record.status for record in records(sweep)] == ["ok", "killed"]
+    store = Store.open(None, "dmad_sweep", OutputsFolder(project / "outputs"))
+    assert [run.info.status for run in store._tagged({"dmad.kind": "sweep"})] == ["KILLED"]
+
+
+def test_a_sweep_that_was_killed_is_closed_by_the_next(project: Path) -> None:
+    """SIGKILL at once of command and children: what was measured is taken over, nothing stays open."""
+    arguments = ["-m", "batch=1,2,3", *QUICK]
+    process = subprocess.Popen(
+        command(*arguments), cwd=project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    wait_until(lambda: bool(list(project.glob("outputs/sweeps/*/trials/001/progress.jsonl"))))
+    family = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.wait()
+    assert psutil.wait_procs(family, timeout=30)[1] == []
+    (killed,) = sweep_folders(project)
+    done = run(project, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert "1 trials of sweeps that were killed have a record now" in done.stderr
+    assert f"sweep {killed.name} was not closed: closed now, 1 trials imported" in done.stderr
+    assert f"ok, taken from sweep {killed.name}" in done.stderr
+    assert [record.status for record in records(killed)] == ["ok", "killed"]
+    store = Store.open(None, "dmad_sweep", OutputsFolder(project / "outputs"))
+    states = {run.data.tags["dmad.sweep"]: run.info.status for run in store._tagged({"dmad.kind": "sweep"})}
+    assert states[killed.name] == "KILLED"
+    assert set(states.values()) == {"KILLED", "FINISHED"}
+    assert [row.status for row in store.rows("latest")] == ["ok"] * 3
+    # the trial that was killed is told apart, and measured by the second sweep
+    assert [(row.batch, row.status) for row in store.rows("all")] == [
+        (1, "ok"), (2, "killed"), (2, "ok"), (3, "ok")
+    ]  # fmt: skip

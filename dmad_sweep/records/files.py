@@ -68,6 +68,11 @@ class SweepFolder:
         return self.path / "server.log"
 
     @property
+    def running(self) -> Path:
+        """Locked for as long as the process lives that launched the sweep."""
+        return self.path / "running.lock"
+
+    @property
     def lock(self) -> Path:
         """Held while the sweep's run is created in the store."""
         return self.path / "sweep.lock"

@@ -296,6 +296,10 @@ class Schedule:
         2, "Cycles before timing starts; at least 2, because optimizer state appears in the first."
     )
     measured_cycles: int = documented(5, "Cycles that are timed.")
+    timeout_s: float | None = documented(None, "Seconds after which a trial is ended; null for no bound.")
+    stall_s: float | None = documented(
+        900.0, "Seconds without a report of progress after which a trial is ended; null for no bound."
+    )
     repeats: int = documented(
         1, "Times each combination is measured, each in a process of its own; the table merges them."
     )
@@ -303,4 +307,8 @@ class Schedule:
     def __post_init__(self) -> None:
         require_minimum("schedule.warmup_cycles", self.warmup_cycles, 2)
         require_minimum("schedule.measured_cycles", self.measured_cycles, 1)
+        for key in ("timeout_s", "stall_s"):
+            bound = getattr(self, key)
+            if bound is not None and not bound > 0:
+                raise refuse(f"schedule.{key}", bound, "give a positive number of seconds, or null")
         require_minimum("schedule.repeats", self.repeats, 1)

@@ -54,6 +54,13 @@ def kill(child: Child) -> None:
         os.kill(child.pid, signal.SIGKILL)
 
 
+def terminate(child: Child) -> None:
+    """SIGTERM to the group that the child leads; a stopped process is woken to take it."""
+    for number in (signal.SIGTERM, signal.SIGCONT):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, number)
+
+
 class SpawnIsolation:
     """A fresh interpreter for each task."""
 

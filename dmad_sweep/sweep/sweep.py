@@ -1,11 +1,12 @@
 """All trials of one command, in the process that launched them, and of one combination elsewhere."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from dmad_sweep.config.schema import Config
 from dmad_sweep.errors import RecordError, TrackingError
@@ -33,6 +34,7 @@ class Sweep:
         self._display: Display | None = None
         self._baselines = Baselines(self._earlier_baselines)
         self.folder = sweep_folder(settings)
+        self._running = FileLock(self.folder.running)
 
     @property
     def begun(self) -> bool:
@@ -139,6 +141,7 @@ class Sweep:
         self.store.end_sweep(
             self.folder.name, "KILLED" if interrupted else "FINISHED" if all(answers) else "FAILED"
         )
+        self._running.release()
         return answers
 
     @cached_property
@@ -163,10 +166,25 @@ class Sweep:
             self._display.say(f"records and logs in {self.folder.path}")
             if settings.isolation == "fork":
                 self._display.say("loading torch and diffusers, once for all trials …")
+            self._running.acquire()
             if left := self._runner.recover(settings):
                 self._display.say(f"{left} trials of sweeps that were killed have a record now")
+            self._close_dead_sweeps()
             self.store.begin_sweep(self.folder.name)
         return self._runner
+
+    def _close_dead_sweeps(self) -> None:
+        """Complete in the store what sweeps of this outputs folder did not live to write."""
+        assert self._display is not None
+        outputs = OutputsFolder(Path(self.settings.outputs))
+        for name in self.store.open_sweeps():
+            folder = outputs.sweep(name)
+            if not folder.path.is_dir():
+                continue  # of another outputs folder or host: nothing can be told of it here
+            with suppress(Timeout), FileLock(folder.running, timeout=0):
+                imported = self.store.import_records(folder)
+                self.store.end_sweep(name, "KILLED")
+                self._display.say(f"sweep {name} was not closed: closed now, {imported} trials imported")
 
 
 def run_elsewhere(settings: Config, index: int) -> list[Record]:

@@ -14,7 +14,7 @@ from dmad_sweep.records.progress import Progress, ProgressReader
 from dmad_sweep.records.record import DeviceMemory, Ending, Provenance, Record
 from dmad_sweep.records.result import Result, Status, larger
 from dmad_sweep.sweep.devices import Nvml
-from dmad_sweep.sweep.isolation import Child, Isolation, kill
+from dmad_sweep.sweep.isolation import Child, Isolation, kill, terminate
 from dmad_sweep.sweep.strangers import Strangers
 
 SAMPLING_PERIOD_S = 0.02
@@ -22,6 +22,9 @@ SAMPLING_PERIOD_S = 0.02
 
 PROCESS_SAMPLING_PERIOD_S = 1.0
 """Listing a device's processes can take milliseconds and hold the driver's lock (MangoHud#2104)."""
+
+GRACE_S = 3.0
+"""Between the request to end and the kill."""
 
 LOG_TAIL_BYTES = 16_000
 """Room for a crash's stack and the list of extension modules that follows it."""
@@ -58,7 +61,7 @@ def run_trial(
     interrupted: KeyboardInterrupt | None = None
     try:
         if plan.data.source == "images":
-            watch.follow(isolation.start(folder, "encode"))
+            watch.follow(isolation.start(folder, "encode"), reports=False)
         if not folder.result.exists():  # written by `encode` only when it failed
             watch.sample_before()
             write_json(folder.plan, watch.plan)
@@ -90,6 +93,8 @@ class _Watch:
         self._pid: int | None = None
         self._return_code: int | None = None
         self._wall_s = 0.0
+        self._overdue: str | None = None
+        """The bound that ended the trial, in words."""
 
     def sample_before(self) -> None:
         """Note what is in use, and who is there, before the measured process starts."""
@@ -99,14 +104,24 @@ class _Watch:
             self.plan = replace(self.plan, device=replace(device, used_before_bytes=used))
             self._strangers = Strangers(self._nvml.processes(device.uuid, graphics=True))
 
-    def follow(self, child: Child) -> None:
-        """Watch a child until it ends; kill it when this process is interrupted."""
+    def follow(self, child: Child, *, reports: bool = True) -> None:
+        """Watch a child until it ends; end it when it is overdue or this process is interrupted.
+
+        A child that does not report progress is bounded by `schedule.timeout_s` alone.
+        """
         self._pid = child.pid
-        started = time.monotonic()
+        started = moved = time.monotonic()
+        last = self._progress.last
         try:
             while (code := child.wait(SAMPLING_PERIOD_S)) is None:
                 self._sample(child.pid)
                 self._on_progress(self._progress.poll())
+                if self._progress.last != last:
+                    last, moved = self._progress.last, time.monotonic()
+                self._overdue = self._bound_passed(started, moved if reports else None)
+                if self._overdue is not None:
+                    code = _end(child)
+                    break
             self._return_code = code
         except BaseException:
             kill(child)
@@ -123,10 +138,12 @@ class _Watch:
         status: Status
         if result is not None:
             status = result.status
+        elif self._overdue is not None:
+            status = "timeout"
         else:
             killed = ending.signal in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
             status = "killed" if killed else "failed"
-        if status in ("failed", "killed"):
+        if status in ("failed", "killed", "timeout"):
             ending = replace(ending, log_tail=self._log_tail())
         return Record(
             status=status,
@@ -138,6 +155,14 @@ class _Watch:
             device_memory=self._device_memory(),
             provenance=provenance,
         )
+
+    def _bound_passed(self, started: float, moved: float | None) -> str | None:
+        bounds, now = self.plan.schedule, time.monotonic()
+        if bounds.timeout_s is not None and now - started > bounds.timeout_s:
+            return f"it took more than schedule.timeout_s={bounds.timeout_s:g} seconds"
+        if bounds.stall_s is not None and moved is not None and now - moved > bounds.stall_s:
+            return f"it reported no progress for schedule.stall_s={bounds.stall_s:g} seconds"
+        return None
 
     def _sample(self, pid: int) -> None:
         uuid = self.plan.device.uuid
@@ -164,8 +189,8 @@ class _Watch:
                 if last
                 else " before its first stage"
             )
-            explanation = f"ended {how}{where}: {explanation}"
-            if name == "SIGKILL":
+            explanation = f"ended {how}{where}: {self._overdue or explanation}"
+            if name == "SIGKILL" and self._overdue is None:
                 explanation += "; the kernel kills processes when the host runs out of memory"
         return Ending(
             pid=self._pid,
@@ -214,6 +239,16 @@ class _Watch:
                 return log.read().decode(errors="replace")
         except OSError:
             return None
+
+
+def _end(child: Child) -> int | None:
+    """Ask a child to end, then make it; its return code."""
+    terminate(child)
+    code = child.wait(GRACE_S)
+    if code is None:
+        kill(child)
+        code = child.wait(10.0)
+    return code
 
 
 def _without_process(plan: Plan, reason: str, started_at: float, provenance: Provenance) -> Record:

@@ -173,6 +173,12 @@ class Store:
         """Name of the sweep that started last."""
         return next(self._sweep_names(), None)
 
+    @patiently
+    def open_sweeps(self) -> list[str]:
+        """Names of sweeps whose run was begun and not ended: they run, or were killed."""
+        runs = self._tagged({KIND: "sweep"}, "attributes.status = 'RUNNING'")
+        return [run.data.tags[SWEEP] for run in runs if SWEEP in run.data.tags]
+
     def ui_command(self) -> str:
         """What opens MLflow's pages on this store: a shell command, or a server's address."""
         if is_server(self.uri):

@@ -5,8 +5,10 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -19,7 +21,14 @@ from dmad_sweep.records.record import Record
 from dmad_sweep.records.row import row_of
 from dmad_sweep.records.settings import Model, Resolution, Schedule
 from dmad_sweep.sweep.devices import Nvml
-from dmad_sweep.sweep.isolation import Child, ForkIsolation, IsolationError, SpawnIsolation, kill
+from dmad_sweep.sweep.isolation import (
+    Child,
+    ForkIsolation,
+    IsolationError,
+    SpawnIsolation,
+    _SpawnedChild,
+    kill,
+)
 from dmad_sweep.sweep.trial import run_trial
 from plans import make_plan
 from sweep.conftest import PROVENANCE, run_in
@@ -153,7 +162,7 @@ LAUNCHER = """
     import sys
     from pathlib import Path
     from dmad_sweep.records.files import TrialFolder
-    from dmad_sweep.sweep.isolation import create_isolation
+    from dmad_sweep.sweep.isolation import create_isolation, _SpawnedChild
     from sweep.conftest import run_in
     from sweep.test_isolation import ENDLESS
     from plans import make_plan
@@ -193,3 +202,61 @@ def test_an_impossible_combination_starts_no_process(folder: TrialFolder) -> Non
     assert row.explanation is not None
     assert "sd3_medium takes multiples of 16 pixels" in row.explanation
     assert read_json(Record, folder.record) == record
+
+
+def signal_once_begun(folder: TrialFolder, server: ForkIsolation, number: signal.Signals) -> threading.Thread:
+    """Signals the measured process when it has reached its second cycle."""
+
+    def wait_and_signal() -> None:
+        progress = ProgressReader(folder.progress)
+        wait_until(lambda: (told := progress.poll()) is not None and told.cycle > 1)
+        (child,) = psutil.Process(server._process.pid).children()
+        child.send_signal(number)
+
+    thread = threading.Thread(target=wait_and_signal)
+    thread.start()
+    return thread
+
+
+def test_a_trial_that_takes_too_long_is_ended(server: ForkIsolation, folder: TrialFolder) -> None:
+    plan = make_plan(schedule=replace(ENDLESS, timeout_s=4.0))
+    record = run_in(server, plan, folder)
+    assert (record.status, record.ending.signal) == ("timeout", "SIGTERM")
+    row = row_of(record)
+    assert row.explanation is not None
+    assert "it took more than schedule.timeout_s=4 seconds" in row.explanation
+    assert row.died_stage is not None
+    assert record.ending.wall_s < 30
+
+
+def test_a_trial_that_reports_nothing_is_ended(server: ForkIsolation, folder: TrialFolder) -> None:
+    thread = signal_once_begun(folder, server, signal.SIGSTOP)
+    record = run_in(server, make_plan(schedule=replace(ENDLESS, stall_s=3.0)), folder)
+    thread.join()
+    assert record.status == "timeout"
+    assert record.ending.explanation is not None
+    assert "it reported no progress for schedule.stall_s=3 seconds" in record.ending.explanation
+    assert record.ending.last_cycle is not None
+
+
+class Deaf(SpawnIsolation):
+    """Its children end at nothing but SIGKILL."""
+
+    def start(self, folder: TrialFolder, task: str) -> Child:
+        process = subprocess.Popen(
+            [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"],
+            start_new_session=True,
+        )
+        return _SpawnedChild(process)
+
+
+def test_a_child_that_ignores_the_request_is_killed(folder: TrialFolder) -> None:
+    record = run_in(Deaf(), make_plan(schedule=replace(ENDLESS, timeout_s=1.0)), folder)
+    assert (record.status, record.ending.signal) == ("timeout", "SIGKILL")
+    assert record.ending.pid is not None
+    assert not psutil.pid_exists(record.ending.pid)
+
+
+def test_no_bound_ends_a_trial_that_goes_on(server: ForkIsolation, folder: TrialFolder) -> None:
+    plan = make_plan(schedule=Schedule(warmup_cycles=2, measured_cycles=4, timeout_s=None, stall_s=None))
+    assert run_in(server, plan, folder).status == "ok"
