@@ -617,12 +617,9 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
         time.sleep(0.05)
 
 
-def test_ctrl_c_keeps_what_was_measured(project: Path) -> None:
-    """One finished trial, one interrupted: both are told, nothing is left running."""
-    endless = [
-        "-m", "batch=1", "schedule.measured_cycles=1,1000000", "device=cpu", "resolution=64",
-        "baseline=false",
-    ]  # fmt: skip
+def endless_sweep(project: Path) -> tuple["subprocess.Popen[str]", list[psutil.Process]]:
+    """A sweep in its second trial, which has no end, and the processes below it."""
+    endless = ["-m", "schedule.measured_cycles=1,1000000", "device=cpu", "resolution=64", "baseline=false"]
     process = subprocess.Popen(
         command(*endless),
         cwd=project,
@@ -632,7 +629,12 @@ def test_ctrl_c_keeps_what_was_measured(project: Path) -> None:
         start_new_session=True,
     )
     wait_until(lambda: bool(list(project.glob("outputs/sweeps/*/trials/001/progress.jsonl"))))
-    family = psutil.Process(process.pid).children(recursive=True)
+    return process, psutil.Process(process.pid).children(recursive=True)
+
+
+def test_ctrl_c_keeps_what_was_measured(project: Path) -> None:
+    """One finished trial, one interrupted: both are told, nothing is left running."""
+    process, family = endless_sweep(project)
     os.killpg(process.pid, signal.SIGINT)
     stdout, _ = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -681,20 +683,7 @@ def test_accumulation_is_verified(project: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_request_to_end_is_taken_as_ctrl_c(number: signal.Signals, project: Path) -> None:
-    endless = [
-        "-m", "batch=1", "schedule.measured_cycles=1,1000000", "device=cpu", "resolution=64",
-        "baseline=false",
-    ]  # fmt: skip
-    process = subprocess.Popen(
-        command(*endless),
-        cwd=project,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    wait_until(lambda: bool(list(project.glob("outputs/sweeps/*/trials/001/progress.jsonl"))))
-    family = psutil.Process(process.pid).children(recursive=True)
+    process, family = endless_sweep(project)
     process.send_signal(number)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 128 + number, stderr

@@ -165,12 +165,16 @@ class Transformer(Backbone):
         return tokens[:, -rows * columns :].transpose(1, 2).reshape(-1, channels, rows, columns)
 
 
-class PixArt(Transformer):
-    """Predicts a variance too, which is left out; text comes with a mask, as in its pipeline."""
+class MaskedText(Transformer):
+    """Text comes with a mask, as in the models' pipelines."""
 
     @property
     def text_width(self) -> int:
         return int(self.module.config.caption_channels)
+
+
+class PixArt(MaskedText):
+    """Predicts a variance too, which is left out."""
 
     def predict(self, noisy: Tensor, timestep: Tensor, condition: Condition) -> Tensor:
         predicted: Tensor = self.module(
@@ -184,12 +188,8 @@ class PixArt(Transformer):
         return predicted[:, : self.latent_channels]
 
 
-class Sana(Transformer):
-    """Linear self-attention; text comes with a mask, as in its pipeline."""
-
-    @property
-    def text_width(self) -> int:
-        return int(self.module.config.caption_channels)
+class Sana(MaskedText):
+    """Linear self-attention."""
 
     def predict(self, noisy: Tensor, timestep: Tensor, condition: Condition) -> Tensor:
         predicted: Tensor = self.module(
