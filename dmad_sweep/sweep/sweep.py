@@ -78,8 +78,8 @@ class Sweep:
             return None
         own, folder = taken_over(record, plan), self.folder.trial_of(plan)
         folder.path.mkdir(parents=True, exist_ok=True)
+        write_json(folder.record, own)  # first: a plan without a record would be taken for a killed trial's
         write_json(folder.plan, own.plan)
-        write_json(folder.record, own)
         self._display.begin(plan)
         self._finish_trial(own)
         return own
