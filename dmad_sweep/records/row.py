@@ -323,7 +323,7 @@ def remarks_of(record: Record) -> list[str]:
         remarks.append("launch_bound")
     if memory and result and "cudnn" in (result.observed.attention or []) and _gpu_fault(record):
         remarks.append("cudnn_before_fault")
-    if asked.memory.snapshot:
+    if asked.memory.snapshot and asked.device.kind == "cuda":
         remarks.append("snapshot")
     if record.status == "ok" and _checkpointing_did_nothing(record):
         remarks.append("not_checkpointed")

@@ -11,10 +11,10 @@ from dmad_sweep.records.metrics import METRICS, metrics_of, params_of
 from dmad_sweep.records.record import Record
 from dmad_sweep.records.result import Observed
 from dmad_sweep.records.row import Row, Spread, iteration_s, row_of
-from dmad_sweep.records.settings import Accumulation, Checkpointing, Phase, Precision, Recipe
+from dmad_sweep.records.settings import Accumulation, Checkpointing, Memory, Phase, Precision, Recipe
 from dmad_sweep.records.verification import Agreement, Verification
 from dmad_sweep.units import GIB
-from plans import BF16, FP16
+from plans import BF16, FP16, make_plan
 
 
 def test_iteration_time_of_dmd2_is_a_fake_score_turn_and_a_kth_of_a_student_turn() -> None:
@@ -205,3 +205,9 @@ def test_a_check_that_fails_says_why() -> None:
     assert (row.status, row.verdict, row.gradient_l2, row.iteration_s) == ("ok", "fail", 0.75, None)
     assert row.explanation is not None
     assert "student: gradients are 1/4 of what they should be: divided twice" in row.explanation
+
+
+def test_a_history_is_recorded_on_a_gpu_alone() -> None:
+    for plan, remarked in ((make_gpu_plan(), True), (make_plan(), False)):
+        record = make_record(replace(plan, memory=Memory(snapshot=True)))
+        assert ("snapshot" in row_of(record).remarks) == remarked
