@@ -50,8 +50,7 @@ def why_impossible(plan: Plan) -> str | None:
         below = next(n for n in range(min(batch, target), 0, -1) if target % n == 0)
         return f"batch={batch} does not divide target.effective_batch={target}; batch={below} does"
     attention = plan.attention.name
-    computed_in = plan.precision.autocast or plan.precision.weights
-    if attention in HALF_ONLY and computed_in == "float32":
+    if attention in HALF_ONLY and plan.precision.computed_in == "float32":
         return f"attention={attention} has no float32 kernel; use attention=efficient or precision=bf16"
     if attention == "flash" and capability.masked_text:
         return f"attention=flash takes no mask, and {model} masks its text; use attention=efficient or auto"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from dmad_sweep.records.key import TrialKey
 from dmad_sweep.records.plan import Role
 from dmad_sweep.records.record import Record
-from dmad_sweep.records.result import Anatomy, Cycle, Status
+from dmad_sweep.records.result import Anatomy, Cycle, Result, Status
 from dmad_sweep.records.verification import Verdict, judge
 
 SCHEMA_VERSION = 1
@@ -124,7 +124,7 @@ def row_of(record: Record) -> Row:
     """Reduce a record. Pure; every derived number of the project is computed here or below."""
     plan, result = record.plan, record.result
     memory = result.memory if result else None
-    measured = [cycle for cycle in result.cycles if not cycle.warmup] if result else []
+    measured = _measured(result)
     turns = _turns(measured)
     iteration = iteration_s(plan.recipe.name, plan.phase.name, plan.recipe.student_update_freq, turns)
     data = Spread.of(turn.data_s for cycle in measured for turn in cycle.turns)
@@ -344,8 +344,7 @@ def _launch_bound(record: Record) -> bool:
     On an H200, SD1.5 and SDXL rows whose time does not grow with the batch had shares of 0.97 to 0.99, those
     whose time does 0.91 to 0.95 (docs/results-h200.md). Loss scaling makes the host wait: it tells nothing.
     """
-    measured = [cycle for cycle in record.result.cycles if not cycle.warmup] if record.result else []
-    share = enqueue_share(measured)
+    share = enqueue_share(_measured(record.result))
     on_gpu = record.plan.device.kind == "cuda"
     return on_gpu and not record.plan.precision.grad_scaler and share is not None and share >= LAUNCH_BOUND
 
@@ -361,6 +360,11 @@ def _checkpointing_did_nothing(record: Record) -> bool:
     seen = record.result.observed.recomputations if record.result else {}
     asked = [name for name in record.plan.checkpointing.networks if name != "teacher"]
     return record.plan.phase.name == "train" and any(seen.get(name) == 0 for name in asked)
+
+
+def _measured(result: Result | None) -> list[Cycle]:
+    """The cycles that are timed."""
+    return [cycle for cycle in result.cycles if not cycle.warmup] if result else []
 
 
 def _turns(cycles: list[Cycle]) -> dict[str, list[float]]:

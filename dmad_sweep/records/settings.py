@@ -118,6 +118,11 @@ class Precision:
     grad_scaler: bool = documented(False, "Scale losses with torch.amp.GradScaler (fp16).")
     tf32: bool = documented(False, "Let float32 matrix products and convolutions run in TF32.")
 
+    @property
+    def computed_in(self) -> str:
+        """The type of matrix products in forwards: autocast's, else the weights'."""
+        return self.autocast or self.weights
+
     def __post_init__(self) -> None:
         require_choice("precision.weights", self.weights, DTYPES)
         require_choice("precision.frozen", self.frozen, DTYPES)

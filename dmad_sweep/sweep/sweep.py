@@ -131,6 +131,12 @@ class Sweep:
             self._runner.close()
         if self._display:
             self._display.close()
+        try:
+            return self._close(interrupted)
+        finally:
+            self._running.release()
+
+    def _close(self, interrupted: bool) -> list[bool]:
         if not self.folder.trials():
             if self.begun:
                 self.store.end_sweep(self.folder.name, "FAILED")
@@ -141,7 +147,6 @@ class Sweep:
         self.store.end_sweep(
             self.folder.name, "KILLED" if interrupted else "FINISHED" if all(answers) else "FAILED"
         )
-        self._running.release()
         return answers
 
     @cached_property

@@ -140,10 +140,9 @@ class AccumulationCheck:
         return counted
 
     def _verification(self, inventory: Inventory) -> Verification:
-        precision = self._plan.precision
         return Verification(
             micro_steps=self._plan.accumulation.steps,
-            computed_in=precision.autocast or precision.weights,
+            computed_in=self._plan.precision.computed_in,
             agreements=self._agreements,
             calls={
                 name: Calls(
