@@ -1,13 +1,18 @@
-"""A step as a person would write it: `python bare_step.py MODEL RECIPE BATCH SIDE`, in bf16 autocast.
+"""A step as a person would write it: `python bare_step.py MODEL RECIPE BATCH SIDE [HISTORY]`, bf16 autocast.
 
 Nothing of the tool but the networks is imported. Losses are kept by name, as scripts do for their logs.
 FLUX gets low-rank adapters, peft's, and flash attention: cuDNN's backward fails there (torch 2.11, H200).
-Prints JSON: torch.cuda.max_memory_allocated over two warm-up cycles and five measured ones, the seconds of
-each measured cycle, of the warm-up and of building.
+With HISTORY the allocator gives out and takes back some blocks before the networks are built, which decides
+how later blocks are cut; a block that is not cut counts whole.
+
+Prints JSON: torch.cuda.max_memory_allocated over two warm-up cycles and five measured ones, the peak of what
+was asked for without the allocator's rounding, and the seconds of each measured cycle, of the warm-up and of
+building.
 """
 
 import contextlib
 import json
+import random
 import sys
 import time
 
@@ -19,7 +24,15 @@ from dmad_sweep.workload.discriminator import DiscriminatorHead
 from dmad_sweep.workload.models import build_denoiser
 
 name, recipe, batch, pixels = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+history = int(sys.argv[5]) if len(sys.argv) > 5 else 0
 device = torch.device("cuda")
+if history:
+    chance = random.Random(history)
+    sizes = [chance.randrange(2**18, 2**26) for _ in range(20)]
+    blocks = [torch.empty(size, dtype=torch.uint8, device=device) for size in sizes]
+    chance.shuffle(blocks)
+    while blocks:
+        blocks.pop()
 if name == "flux_schnell":
     torch.backends.cuda.enable_cudnn_sdp(False)
 torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -123,7 +136,8 @@ def at(values, t):
 
 
 def noised(x, n, t):
-    return at(signal, t) * x + at(noise_level, t) * n
+    level = at(noise_level, t)
+    return (1 - level if flow else at(signal, t)) * x + level * n
 
 
 def clean(x, n, t):
@@ -175,7 +189,6 @@ else:
         head = DiscriminatorHead(width, -(-side // cell), -(-side // cell))
 if flow:
     noise_level = (torch.arange(1000) / 1000).to(device)
-    signal = 1 - noise_level
 else:
     signal, noise_level = power.sqrt().float().to(device), (1 - power).sqrt().float().to(device)
 
@@ -320,4 +333,6 @@ for cycle in range(7):
     else:
         warmup_s += spent
 peak = torch.cuda.max_memory_allocated()
-print(json.dumps({"peak": peak, "cycle_s": seconds, "warmup_s": warmup_s, "build_s": build_s}))
+requested = torch.cuda.memory_stats()["requested_bytes.all.peak"]
+told = {"peak": peak, "requested": requested, "cycle_s": seconds, "warmup_s": warmup_s, "build_s": build_s}
+print(json.dumps(told))

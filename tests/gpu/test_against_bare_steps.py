@@ -16,28 +16,29 @@ from dmad_sweep.records.files import TrialFolder
 from dmad_sweep.records.settings import Adapter, Attention, Batch, Model, Recipe, Resolution, Schedule
 from dmad_sweep.sweep.devices import Nvml, choose_device
 from dmad_sweep.sweep.isolation import ForkIsolation
-from dmad_sweep.units import MIB
 from plans import BF16, make_plan
 from sweep.conftest import run_in
 
 pytestmark = pytest.mark.gpu
 
 ROOT = Path(__file__).parents[2]
-HISTORY = 4 * MIB
-"""A peak may differ by blocks that the allocator did not split: other temporaries, another history."""
+HISTORIES = (1, 2, 3)
+"""Other histories of the allocator, for a bare script whose peak the tool does not meet to the byte."""
 
 
 @dataclass(frozen=True)
 class Bare:
     peak: int
+    requested: int
     cycle_s: list[float]
     warmup_s: float
     build_s: float
 
 
-def run_bare(model: str, recipe: str, batch: int, side: int) -> Bare:
+def run_bare(model: str, recipe: str, batch: int, side: int, history: int = 0) -> Bare:
+    script = str(ROOT / "tests" / "gpu" / "bare_step.py")
     done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "gpu" / "bare_step.py"), model, recipe, str(batch), str(side)],
+        [sys.executable, script, model, recipe, str(batch), str(side), str(history)],
         capture_output=True,
         text=True,
         env=os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
@@ -80,7 +81,8 @@ def test_the_peak_is_that_of_the_bare_step(
         precision=BF16,
         schedule=Schedule(warmup_cycles=2, measured_cycles=5),
     )
-    bare = run_bare(model, recipe, batch, side)
+    cell = model, recipe, batch, side
+    bare = run_bare(*cell)
     record = run_in(server, plan, folder)
     assert record.result is not None
     assert record.result.memory is not None
@@ -93,6 +95,15 @@ def test_the_peak_is_that_of_the_bare_step(
         f"{model} {recipe} {batch} {side}: tool {peak} bare {bare.peak} difference {peak - bare.peak}; "
         f"cycle {statistics.median(cycles):.3f} s, bare {statistics.median(bare.cycle_s):.3f} s"
     )
-    assert abs(peak - bare.peak) <= HISTORY
+    anatomy = record.result.memory.anatomy
+    assert anatomy is not None
+    requested = anatomy.weight_bytes + anatomy.gradient_bytes + anatomy.state_bytes + anatomy.activation_bytes
+    print(f"requested: tool {requested} bare {bare.requested} difference {requested - bare.requested}")
+    peaks = [bare.peak]
+    if peak != bare.peak:
+        peaks += [run_bare(*cell, history).peak for history in HISTORIES]
+        print(f"bare peaks by history: {peaks}")
+    assert requested == bare.requested
+    assert min(peaks) <= peak <= max(peaks)
     slack = (max(cycles) - min(cycles)) + (max(bare.cycle_s) - min(bare.cycle_s))
     assert abs(statistics.median(cycles) - statistics.median(bare.cycle_s)) <= slack
