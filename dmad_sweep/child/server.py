@@ -16,6 +16,8 @@ import signal
 import sys
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +60,12 @@ class Server:
 
     @staticmethod
     def _preload() -> None:
-        import diffusers  # noqa: F401
-        import torch
+        with _without("bitsandbytes"):
+            import diffusers  # noqa: F401
+            import torch
 
-        import dmad_sweep.child.loop
-        import dmad_sweep.workload.images  # noqa: F401
+            import dmad_sweep.child.loop
+            import dmad_sweep.workload.images  # noqa: F401
 
         if torch.cuda.is_initialized():
             raise RuntimeError("importing initialised CUDA; use isolation=spawn")
@@ -108,6 +111,20 @@ class Server:
 
     def _reply(self, message: dict[str, Any]) -> None:
         os.write(self._replies, json.dumps(message).encode() + b"\n")
+
+
+@contextmanager
+def _without(module: str) -> Iterator[None]:
+    """As if `module` were not installed.
+
+    diffusers imports bitsandbytes wherever it finds it, and that initialises CUDA. A child that trains with
+    it imports it for itself.
+    """
+    sys.modules[module] = None  # type: ignore[assignment]  # how importlib marks what must not be found
+    try:
+        yield
+    finally:
+        del sys.modules[module]
 
 
 if __name__ == "__main__":

@@ -158,6 +158,24 @@ def test_a_server_that_cannot_import_torch_says_so(tmp_path: Path, monkeypatch: 
         isolation.close()
 
 
+def test_the_server_leaves_out_what_initialises_cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """bitsandbytes does on a GPU, and diffusers imports it wherever it is installed."""
+    distribution = tmp_path / "bitsandbytes-0.48.0.dist-info"
+    distribution.mkdir()
+    (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: bitsandbytes\nVersion: 0.48.0\n")
+    (tmp_path / "bitsandbytes.py").write_text(
+        "import torch\ntorch.cuda.is_initialized = lambda: True\nprint('initialised')"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    by_diffusers = [sys.executable, "-c", "import diffusers.quantizers"]
+    assert "initialised" in subprocess.run(by_diffusers, capture_output=True, text=True).stdout
+    isolation = ForkIsolation(tmp_path / "server.log")
+    try:
+        assert run_in(isolation, make_plan(), TrialFolder(tmp_path / "a")).status == "ok"
+    finally:
+        isolation.close()
+
+
 LAUNCHER = """
     import sys
     from pathlib import Path
