@@ -19,6 +19,7 @@ OF_A_ROW = {
     "stranger": "another process used the device during the trial: peaks of the device and times are not "
     "the trial's alone",
     "probable_oom": "probably out of memory: the library's error does not say so for certain",
+    "peak_before_the_end": "the peak is that of the stages before: more may have been in use at the end",
     "allocation_retries": "the allocator had to free its cache and retry: times are not comparable",
     "no_optimizer_state": "some optimizer never stepped (loss scaling skipped it): its states are missing",
     "reused": "taken over from sweep {reused_from}, which measured it under the same conditions",

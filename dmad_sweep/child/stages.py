@@ -43,7 +43,9 @@ class StageRecorder:
         """Name the stage of a block. Left by an exception, the stage stays the current one."""
         self._settle(BETWEEN)
         self.stage = stage
-        self._progress.report(Progress(at=time.time(), stage=stage, cycle=self.cycle, cycles=self._cycles))
+        self._progress.report(
+            Progress(at=time.time(), stage=stage, cycle=self.cycle, cycles=self._cycles, peak=self._peak)
+        )
         self.on_enter(stage)
         yield
         self._settle(stage)

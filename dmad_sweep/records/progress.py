@@ -1,12 +1,16 @@
-"""What the measured process reports as it goes: one JSON line for each stage that it enters."""
+"""What the measured process reports as it goes: one JSON line for each stage that it enters.
+
+A process that is killed writes no result; then the last of these lines is all that is known of it.
+"""
 
 import contextlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dmad_sweep.errors import RecordError
 from dmad_sweep.records.codec import from_json, to_json
+from dmad_sweep.records.result import Peak
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,6 +21,8 @@ class Progress:
     stage: str
     cycle: int
     cycles: int
+    peak: Peak = field(default_factory=Peak)
+    """The highest so far, the stage that begins left out."""
 
 
 class ProgressWriter:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dmad_sweep.records.plan import Plan
-from dmad_sweep.records.result import Result, Status
+from dmad_sweep.records.result import Peak, Result, Status
 from dmad_sweep.units import MIB
 
 SCHEMA_VERSION = 1
@@ -32,6 +32,10 @@ class Ending:
     last_stage: str | None = None
     last_cycle: int | None = None
     """Stage and cycle that the process had reached, from its progress reports."""
+    last_report_at: float | None = None
+    """Unix time of entering that stage, seconds."""
+    peak_before: Peak | None = None
+    """The highest that it had reported until then."""
     log_tail: str | None = None
     """Last lines of the child's log when it left no result or failed."""
 

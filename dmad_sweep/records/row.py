@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from dmad_sweep.records.key import TrialKey
 from dmad_sweep.records.plan import Role
 from dmad_sweep.records.record import Record
-from dmad_sweep.records.result import Anatomy, Cycle, Result, Status
+from dmad_sweep.records.result import Anatomy, Cycle, Peak, Result, Status
 from dmad_sweep.records.verification import Verdict, judge
 
 SCHEMA_VERSION = 1
@@ -128,6 +128,7 @@ def row_of(record: Record) -> Row:
     turns = _turns(measured)
     iteration = iteration_s(plan.recipe.name, plan.phase.name, plan.recipe.student_update_freq, turns)
     data = Spread.of(turn.data_s for cycle in measured for turn in cycle.turns)
+    peak = memory.peak if memory else record.ending.peak_before or Peak()
     device_peak = device_peak_bytes(record)
     died_stage, died_cycle = _died(record)
     verdict, causes, gradient_l2 = _verified(record)
@@ -168,8 +169,8 @@ def row_of(record: Record) -> Row:
         after_load_bytes=memory.after_load_bytes if memory else None,
         first_forward_bytes=memory.first_forward_bytes if memory else None,
         first_backward_bytes=memory.first_backward_bytes if memory else None,
-        peak_allocated_bytes=memory.peak.allocated_bytes if memory else None,
-        peak_reserved_bytes=memory.peak.reserved_bytes if memory else None,
+        peak_allocated_bytes=peak.allocated_bytes,
+        peak_reserved_bytes=peak.reserved_bytes,
         device_peak_bytes=device_peak,
         headroom_bytes=headroom_bytes(record, device_peak),
         used_before_bytes=record.device_memory.used_before_bytes,
@@ -315,6 +316,9 @@ def remarks_of(record: Record) -> list[str]:
         remarks.append("stranger")
     if result and result.out_of_memory and not result.out_of_memory.certain:
         remarks.append("probable_oom")
+    before = record.ending.peak_before
+    if memory is None and before is not None and before.allocated_bytes is not None:
+        remarks.append("peak_before_the_end")
     if memory and memory.allocation_retries and record.status == "ok":
         remarks.append("allocation_retries")
     if record.status == "ok" and seen and not all(seen.optimizer_states.values()):

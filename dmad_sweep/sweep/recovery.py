@@ -61,6 +61,8 @@ def _record(trial: TrialFolder, provenance: Provenance) -> Record:
             explanation=None if result else f"its sweep was killed while it was {where}",
             last_stage=last.stage if last else None,
             last_cycle=last.cycle if last else None,
+            last_report_at=last.at if last else None,
+            peak_before=last.peak if last else None,
         ),
         device_memory=DeviceMemory(
             total_bytes=plan.device.total_bytes,

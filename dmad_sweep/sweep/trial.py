@@ -200,6 +200,8 @@ class _Watch:
             explanation=explanation,
             last_stage=last.stage if last else None,
             last_cycle=last.cycle if last else None,
+            last_report_at=last.at if last else None,
+            peak_before=last.peak if last else None,
         )
 
     def _device_memory(self) -> DeviceMemory:

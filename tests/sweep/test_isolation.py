@@ -81,6 +81,10 @@ def test_a_child_ended_by_a_signal_is_told_with_its_stage(
     assert record.ending.signal == number.name
     assert record.ending.last_cycle is not None
     assert record.ending.last_cycle >= 2
+    assert record.ending.last_report_at is not None
+    assert record.started_at < record.ending.last_report_at < record.ended_at
+    assert row_of(record).peak_allocated_bytes is not None
+    assert "peak_before_the_end" in row_of(record).remarks
     assert record.ending.explanation is not None
     assert "it left no result" in record.ending.explanation
     if number == signal.SIGSEGV:
