@@ -10,6 +10,7 @@ from dmad_sweep.records.codec import read_json, write_json
 from dmad_sweep.records.files import OutputsFolder, TrialFolder
 from dmad_sweep.records.progress import Progress, ProgressWriter
 from dmad_sweep.records.record import Record
+from dmad_sweep.records.result import Peak
 from dmad_sweep.records.row import row_of
 from dmad_sweep.sweep.recovery import recover
 from plans import make_plan
@@ -31,9 +32,11 @@ def left_behind(outputs: OutputsFolder) -> TrialFolder:
 
 def test_an_unfinished_trial_is_told_apart_with_the_stage_it_had_reached(outputs: OutputsFolder) -> None:
     trial = left_behind(outputs)
-    ProgressWriter(trial.progress).report(Progress(at=1.0, stage="gan.forward", cycle=2, cycles=3))
+    peak = Peak(allocated_bytes=123, reserved_bytes=456)
+    ProgressWriter(trial.progress).report(Progress(at=1.0, stage="gan.forward", cycle=2, cycles=3, peak=peak))
     assert recover(outputs, PROVENANCE) == 1
     row = row_of(read_json(Record, trial.record))
+    assert (row.peak_allocated_bytes, row.peak_reserved_bytes) == (123, 456)
     assert (row.status, row.died_stage, row.died_cycle) == ("killed", "gan.forward", 2)
     assert row.explanation == "its sweep was killed while it was in gan.forward, cycle 2 of 3"
 
