@@ -18,6 +18,8 @@ OF_A_ROW = {
     "count that in, and times are not the trial's alone",
     "stranger": "another process used the device during the trial: peaks of the device and times are not "
     "the trial's alone",
+    "left_behind": "processes that the trial had started still ran after its end, and were killed",
+    "unreleased": "not all of the trial's memory was free again after its end",
     "probable_oom": "probably out of memory: the library's error does not say so for certain",
     "peak_before_the_end": "the peak is that of the stages before: more may have been in use at the end",
     "allocation_retries": "the allocator had to free its cache and retry: times are not comparable",

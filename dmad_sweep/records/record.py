@@ -36,6 +36,8 @@ class Ending:
     """Unix time of entering that stage, seconds."""
     peak_before: Peak | None = None
     """The highest that it had reported until then."""
+    left_behind: int = 0
+    """Processes that it had started, still ran after its end, and were killed."""
     log_tail: str | None = None
     """Last lines of the child's log when it left no result or failed."""
 
@@ -63,6 +65,8 @@ class DeviceMemory:
     """Highest used bytes of the whole device: context, cache and other processes included."""
     process_peak_bytes: int | None = None
     """Highest used bytes of the child's process, where NVML can attribute memory to it."""
+    unreleased_bytes: int | None = None
+    """What the device still held of it when waiting for its release was given up; None where it had all."""
     samples: int = 0
     strangers: list[Stranger] = field(default_factory=list)
     """Others' processes that NVML lists; in a container it may hide them, or show PIDs of the host, among

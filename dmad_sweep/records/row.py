@@ -314,6 +314,10 @@ def remarks_of(record: Record) -> list[str]:
         remarks.append("device_in_use")
     if any(stranger.seen == "during" for stranger in record.device_memory.strangers):
         remarks.append("stranger")
+    if record.ending.left_behind:
+        remarks.append("left_behind")
+    if record.device_memory.unreleased_bytes is not None:
+        remarks.append("unreleased")
     if result and result.out_of_memory and not result.out_of_memory.certain:
         remarks.append("probable_oom")
     before = record.ending.peak_before

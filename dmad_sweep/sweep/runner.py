@@ -17,7 +17,7 @@ from dmad_sweep.records.key import TrialKey, trial_key
 from dmad_sweep.records.plan import Plan, Role
 from dmad_sweep.records.record import Record
 from dmad_sweep.sweep.devices import Nvml, choose_device
-from dmad_sweep.sweep.isolation import Isolation, create_isolation
+from dmad_sweep.sweep.isolation import ChildServer, Isolation
 from dmad_sweep.sweep.provenance import provenance, torch_version, version_of
 from dmad_sweep.sweep.recovery import recover
 from dmad_sweep.sweep.strangers import refuse_if_in_use
@@ -100,7 +100,7 @@ class TrialRunner:
                 folder.server_log.touch()
             except OSError as error:
                 raise ConfigError(f"outputs: {folder.path} cannot be written ({error.strerror})") from error
-            self._isolations[name] = create_isolation(name, folder.server_log)
+            self._isolations[name] = ChildServer(name, folder.server_log)
         return self._isolations[name]
 
 

@@ -12,22 +12,18 @@ from dmad_sweep.records.files import TrialFolder
 from dmad_sweep.records.plan import Plan
 from dmad_sweep.records.progress import Progress, ProgressReader
 from dmad_sweep.records.record import DeviceMemory, Ending, Provenance, Record
-from dmad_sweep.records.result import Result, Status, larger
+from dmad_sweep.records.result import Result, Status
+from dmad_sweep.sweep.child_log import ChildLog
+from dmad_sweep.sweep.device_watch import DeviceWatch
 from dmad_sweep.sweep.devices import Nvml
-from dmad_sweep.sweep.isolation import Child, Isolation, kill, terminate
-from dmad_sweep.sweep.strangers import Strangers
+from dmad_sweep.sweep.isolation import Child, ChildEnd, Isolation
+from dmad_sweep.sweep.oom_killer import OomKills
 
 SAMPLING_PERIOD_S = 0.02
 """NVML's used memory is a staircase while the child lives, because the allocator keeps what it has."""
 
-PROCESS_SAMPLING_PERIOD_S = 1.0
-"""Listing a device's processes can take milliseconds and hold the driver's lock (MangoHud#2104)."""
-
 GRACE_S = 3.0
 """Between the request to end and the kill."""
-
-LOG_TAIL_BYTES = 16_000
-"""Room for a crash's stack and the list of extension modules that follows it."""
 
 OnProgress = Callable[[Progress | None], None]
 
@@ -61,6 +57,7 @@ def run_trial(
     interrupted: KeyboardInterrupt | None = None
     try:
         if plan.data.source == "images":
+            watch.sample_before()
             watch.follow(isolation.start(folder, "encode"), reports=False)
         if not folder.result.exists():  # written by `encode` only when it failed
             watch.sample_before()
@@ -83,53 +80,53 @@ class _Watch:
 
     def __init__(self, plan: Plan, folder: TrialFolder, nvml: Nvml, on_progress: OnProgress) -> None:
         self.plan = plan
-        self._folder, self._nvml, self._on_progress = folder, nvml, on_progress
+        self._on_progress = on_progress
+        self._device = DeviceWatch(plan.device, nvml)
         self._progress = ProgressReader(folder.progress)
-        self._peak: int | None = None
-        self._process_peak: int | None = None
-        self._samples = 0
-        self._next_process_sample = 0.0
-        self._strangers: Strangers | None = None
+        self._log = ChildLog(folder.log)
+        self._oom_kills = OomKills.now()
         self._pid: int | None = None
-        self._return_code: int | None = None
+        self._end: ChildEnd | None = None
+        self._left_behind = 0
         self._wall_s = 0.0
         self._overdue: str | None = None
         """The bound that ended the trial, in words."""
 
     def sample_before(self) -> None:
         """Note what is in use, and who is there, before the measured process starts."""
-        device = self.plan.device
-        if device.uuid is not None:
-            used = self._nvml.used_bytes(device.uuid)
-            self.plan = replace(self.plan, device=replace(device, used_before_bytes=used))
-            self._strangers = Strangers(self._nvml.processes(device.uuid, graphics=True))
+        self.plan = replace(self.plan, device=self._device.begin())
 
     def follow(self, child: Child, *, reports: bool = True) -> None:
         """Watch a child until it ends; end it when it is overdue or this process is interrupted.
 
         A child that does not report progress is bounded by `schedule.timeout_s` alone.
         """
-        self._pid = child.pid
-        started = moved = time.monotonic()
-        last = self._progress.last
+        self._pid, self._end = child.pid, None
+        started = time.monotonic()
         try:
-            while (code := child.wait(SAMPLING_PERIOD_S)) is None:
-                self._sample(child.pid)
-                self._on_progress(self._progress.poll())
-                if self._progress.last != last:
-                    last, moved = self._progress.last, time.monotonic()
-                self._overdue = self._bound_passed(started, moved if reports else None)
-                if self._overdue is not None:
-                    code = _end(child)
-                    break
-            self._return_code = code
+            self._end = self._until_its_end(child, reports)
+            self._device.await_release(child.pid)
         except BaseException:
-            kill(child)
-            self._return_code = child.wait(10.0)
+            self._end = self._end or child.kill()
             raise
         finally:
             self._progress.poll()
             self._wall_s += time.monotonic() - started
+            self._left_behind += self._end.left_behind if self._end else 0
+
+    def _until_its_end(self, child: Child, reports: bool) -> ChildEnd:
+        started = moved = time.monotonic()
+        last = self._progress.last
+        while (end := child.wait(SAMPLING_PERIOD_S)) is None:
+            self._device.sample(child.pid)
+            self._log.bound()
+            self._on_progress(self._progress.poll())
+            if self._progress.last != last:
+                last, moved = self._progress.last, time.monotonic()
+            self._overdue = self._bound_passed(started, moved if reports else None)
+            if self._overdue is not None:
+                return child.terminate(GRACE_S)
+        return end
 
     def record(
         self, result: Result | None, explanation: str | None, started_at: float, provenance: Provenance
@@ -144,7 +141,7 @@ class _Watch:
             killed = ending.signal in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
             status = "killed" if killed else "failed"
         if status in ("failed", "killed", "timeout"):
-            ending = replace(ending, log_tail=self._log_tail())
+            ending = replace(ending, log_tail=self._log.tail())
         return Record(
             status=status,
             started_at=started_at,
@@ -152,7 +149,7 @@ class _Watch:
             plan=self.plan,
             result=result,
             ending=ending,
-            device_memory=self._device_memory(),
+            device_memory=self._device.found(),
             provenance=provenance,
         )
 
@@ -164,22 +161,8 @@ class _Watch:
             return f"it reported no progress for schedule.stall_s={bounds.stall_s:g} seconds"
         return None
 
-    def _sample(self, pid: int) -> None:
-        uuid = self.plan.device.uuid
-        if uuid is None:
-            return
-        self._samples += 1
-        self._peak = larger(self._peak, self._nvml.used_bytes(uuid))
-        if time.monotonic() >= self._next_process_sample:
-            self._next_process_sample = time.monotonic() + PROCESS_SAMPLING_PERIOD_S
-            processes = self._nvml.processes(uuid)
-            own = next((process.used_bytes for process in processes if process.pid == pid), None)
-            self._process_peak = larger(self._process_peak, own)
-            if self._strangers:
-                self._strangers.look(processes, pid)
-
     def _ending(self, explanation: str | None) -> Ending:
-        code = self._return_code
+        code = self._end.code if self._end else None
         name = _signal_name(-code) if code is not None and code < 0 else None
         last = self._progress.last
         if explanation is not None:
@@ -191,7 +174,7 @@ class _Watch:
             )
             explanation = f"ended {how}{where}: {self._overdue or explanation}"
             if name == "SIGKILL" and self._overdue is None:
-                explanation += "; the kernel kills processes when the host runs out of memory"
+                explanation += f"; {self._oom_kills.explanation(OomKills.now())}"
         return Ending(
             pid=self._pid,
             exit_code=code if code is not None and code >= 0 else None,
@@ -202,55 +185,8 @@ class _Watch:
             last_cycle=last.cycle if last else None,
             last_report_at=last.at if last else None,
             peak_before=last.peak if last else None,
+            left_behind=self._left_behind,
         )
-
-    def _device_memory(self) -> DeviceMemory:
-        device = self.plan.device
-        if device.uuid is None:
-            reason = self._nvml.reason or "measured on the CPU"
-            fields = ("peak_used_bytes", "process_peak_bytes", "strangers")
-            return DeviceMemory(unmeasured=dict.fromkeys(fields, reason))
-        unmeasured = {}
-        if self._strangers is None:
-            unmeasured["strangers"] = "the measured process was never started"
-        elif not self._strangers.told:
-            unmeasured["strangers"] = (
-                "NVML lists not even the trial's own process (container, WSL, MPS), so others may be hidden"
-            )
-        if self._peak is None:
-            unmeasured["peak_used_bytes"] = "the process ended before the first sample"
-        if self._process_peak is None:
-            unmeasured["process_peak_bytes"] = (
-                "NVML attributes no memory to this process (container, WSL, MPS)"
-            )
-        return DeviceMemory(
-            total_bytes=device.total_bytes,
-            used_before_bytes=device.used_before_bytes,
-            peak_used_bytes=self._peak,
-            process_peak_bytes=self._process_peak,
-            samples=self._samples,
-            strangers=self._strangers.found() if self._strangers else [],
-            unmeasured=unmeasured,
-        )
-
-    def _log_tail(self) -> str | None:
-        try:
-            with self._folder.log.open("rb") as log:
-                size = log.seek(0, 2)
-                log.seek(max(0, size - LOG_TAIL_BYTES))
-                return log.read().decode(errors="replace")
-        except OSError:
-            return None
-
-
-def _end(child: Child) -> int | None:
-    """Ask a child to end, then make it; its return code."""
-    terminate(child)
-    code = child.wait(GRACE_S)
-    if code is None:
-        kill(child)
-        code = child.wait(10.0)
-    return code
 
 
 def _without_process(plan: Plan, reason: str, started_at: float, provenance: Provenance) -> Record:

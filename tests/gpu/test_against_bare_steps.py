@@ -15,7 +15,7 @@ from dmad_sweep.config.schema import Device
 from dmad_sweep.records.files import TrialFolder
 from dmad_sweep.records.settings import Adapter, Attention, Batch, Model, Recipe, Resolution, Schedule
 from dmad_sweep.sweep.devices import Nvml, choose_device
-from dmad_sweep.sweep.isolation import ForkIsolation
+from dmad_sweep.sweep.isolation import ChildServer
 from plans import BF16, make_plan
 from sweep.conftest import run_in
 
@@ -48,8 +48,8 @@ def run_bare(model: str, recipe: str, batch: int, side: int, history: int = 0) -
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkIsolation]:
-    isolation = ForkIsolation(tmp_path_factory.mktemp("server") / "server.log")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChildServer]:
+    isolation = ChildServer("fork", tmp_path_factory.mktemp("server") / "server.log")
     yield isolation
     isolation.close()
 
@@ -67,7 +67,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkIsolation]:
     ],
 )
 def test_the_peak_is_that_of_the_bare_step(
-    model: str, recipe: str, batch: int, side: int, server: ForkIsolation, folder: TrialFolder
+    model: str, recipe: str, batch: int, side: int, server: ChildServer, folder: TrialFolder
 ) -> None:
     flux = model == "flux_schnell"
     plan = make_plan(

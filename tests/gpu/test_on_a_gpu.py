@@ -19,7 +19,7 @@ from dmad_sweep.records.result import MemoryReport
 from dmad_sweep.records.row import row_of
 from dmad_sweep.records.settings import Batch, Memory, Model, Optimizer, Phase, Precision, Recipe, Resolution
 from dmad_sweep.sweep.devices import Nvml, choose_device
-from dmad_sweep.sweep.isolation import ForkIsolation, SpawnIsolation
+from dmad_sweep.sweep.isolation import ChildServer
 from dmad_sweep.units import GIB, MIB
 from plans import BF16, FP16, FP32, make_plan
 from sweep.conftest import run_in
@@ -38,8 +38,8 @@ def plan() -> Plan:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkIsolation]:
-    isolation = ForkIsolation(tmp_path_factory.mktemp("server") / "server.log")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChildServer]:
+    isolation = ChildServer("fork", tmp_path_factory.mktemp("server") / "server.log")
     yield isolation
     isolation.close()
 
@@ -51,10 +51,12 @@ def memory_of(record: Record) -> MemoryReport:
 
 
 def test_forked_and_spawned_children_measure_the_same_bytes(
-    plan: Plan, server: ForkIsolation, tmp_path: Path
+    plan: Plan, server: ChildServer, tmp_path: Path
 ) -> None:
     forked = memory_of(run_in(server, plan, TrialFolder(tmp_path / "fork")))
-    spawned = memory_of(run_in(SpawnIsolation(), plan, TrialFolder(tmp_path / "spawn")))
+    spawning = ChildServer("spawn", tmp_path / "server.log")
+    spawned = memory_of(run_in(spawning, plan, TrialFolder(tmp_path / "spawn")))
+    spawning.close()
     assert forked.peak == spawned.peak
     assert forked.first_cycle == spawned.first_cycle
     assert forked.steady == spawned.steady
@@ -63,7 +65,7 @@ def test_forked_and_spawned_children_measure_the_same_bytes(
 @pytest.mark.parametrize("precision", [FP32, BF16, FP16])
 @pytest.mark.parametrize("phase", ["train", "inference"])
 def test_levels_of_memory_are_in_their_order(
-    precision: Precision, phase: str, plan: Plan, server: ForkIsolation, folder: TrialFolder
+    precision: Precision, phase: str, plan: Plan, server: ChildServer, folder: TrialFolder
 ) -> None:
     record = run_in(server, replace(plan, precision=precision, phase=Phase(phase)), folder)
     assert record.status == "ok", record
@@ -80,7 +82,7 @@ def test_levels_of_memory_are_in_their_order(
     assert row.remarks == []
 
 
-def test_a_limited_allocator_is_a_smaller_card(plan: Plan, server: ForkIsolation, tmp_path: Path) -> None:
+def test_a_limited_allocator_is_a_smaller_card(plan: Plan, server: ChildServer, tmp_path: Path) -> None:
     whole = row_of(run_in(server, plan, TrialFolder(tmp_path / "whole")))
     assert whole.device_peak_bytes is not None
     for name, limit, status in (
@@ -148,7 +150,7 @@ CELLS = [
 def whole(
     request: pytest.FixtureRequest,
     plan: Plan,
-    server: ForkIsolation,
+    server: ChildServer,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Record:
     """A cell with the whole device to itself."""
@@ -164,7 +166,7 @@ def whole(
     return run_in(server, cell, TrialFolder(tmp_path_factory.mktemp("whole")))
 
 
-def test_a_hundredth_decides(whole: Record, server: ForkIsolation, tmp_path: Path) -> None:
+def test_a_hundredth_decides(whole: Record, server: ChildServer, tmp_path: Path) -> None:
     """1 % below what must fit runs out of memory in a stage; 1 % above what was held passes."""
     memory = memory_of(whole)
     allocated, reserved = memory.peak.allocated_bytes, memory.peak.reserved_bytes
@@ -205,7 +207,7 @@ def test_the_parts_of_a_peak_explain_it(whole: Record) -> None:
 
 
 def test_a_snapshot_is_kept_of_the_peak_and_of_the_end_of_memory(
-    plan: Plan, server: ForkIsolation, tmp_path: Path
+    plan: Plan, server: ChildServer, tmp_path: Path
 ) -> None:
     for name, limit, status in (("peak", None, "ok"), ("oom", 4 * GIB, "oom")):
         folder = TrialFolder(tmp_path / name)
@@ -226,7 +228,7 @@ def test_a_snapshot_is_kept_of_the_peak_and_of_the_end_of_memory(
 
 
 def test_eight_bit_adamw_keeps_two_bytes_of_state_for_a_weight(
-    plan: Plan, server: ForkIsolation, folder: TrialFolder
+    plan: Plan, server: ChildServer, folder: TrialFolder
 ) -> None:
     pytest.importorskip("bitsandbytes")
     asked = replace(plan, model=Model("sd15"), recipe=Recipe(name="sft"), precision=BF16)

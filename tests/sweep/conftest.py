@@ -8,7 +8,7 @@ from dmad_sweep.records.files import TrialFolder
 from dmad_sweep.records.plan import Plan
 from dmad_sweep.records.record import Provenance, Record
 from dmad_sweep.sweep.devices import Nvml
-from dmad_sweep.sweep.isolation import ForkIsolation, Isolation
+from dmad_sweep.sweep.isolation import ChildServer, Isolation
 from dmad_sweep.sweep.trial import run_trial
 
 PROVENANCE = Provenance(host="host", version="0", code_hash="0", commit=None, dirty=None, driver=None)
@@ -17,8 +17,8 @@ Run = Callable[[Plan], Record]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkIsolation]:
-    isolation = ForkIsolation(tmp_path_factory.mktemp("server") / "server.log")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChildServer]:
+    isolation = ChildServer("fork", tmp_path_factory.mktemp("server") / "server.log")
     yield isolation
     isolation.close()
 

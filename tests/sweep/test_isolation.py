@@ -21,22 +21,21 @@ from dmad_sweep.records.record import Record
 from dmad_sweep.records.row import row_of
 from dmad_sweep.records.settings import Model, Resolution, Schedule
 from dmad_sweep.sweep.devices import Nvml
-from dmad_sweep.sweep.isolation import (
-    Child,
-    ForkIsolation,
-    IsolationError,
-    SpawnIsolation,
-    _SpawnedChild,
-    kill,
-)
+from dmad_sweep.sweep.isolation import Child, ChildServer, IsolationError
 from dmad_sweep.sweep.trial import run_trial
 from plans import make_plan
 from sweep.conftest import PROVENANCE, run_in
 
 
-class Refusing(SpawnIsolation):
+class Refusing:
+    def ready(self) -> None:
+        pass
+
     def start(self, folder: TrialFolder, task: str) -> Child:
         raise AssertionError("a process was started")
+
+    def close(self) -> None:
+        pass
 
 
 ENDLESS = Schedule(warmup_cycles=2, measured_cycles=1_000_000)
@@ -49,12 +48,14 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
         time.sleep(0.02)
 
 
-def test_forked_and_spawned_children_are_fresh_and_agree(server: ForkIsolation, tmp_path: Path) -> None:
+def test_forked_and_spawned_children_are_fresh_and_agree(server: ChildServer, tmp_path: Path) -> None:
+    spawning = ChildServer("spawn", tmp_path / "server.log")
     folders = [TrialFolder(tmp_path / name) for name in "abc"]
     records = [
         run_in(isolation, make_plan(), folder)
-        for isolation, folder in zip((server, server, SpawnIsolation()), folders, strict=True)
+        for isolation, folder in zip((server, server, spawning), folders, strict=True)
     ]
+    spawning.close()
     assert [record.status for record in records] == ["ok"] * 3
     pids = {record.ending.pid for record in records}
     assert len(pids) == 3
@@ -69,7 +70,7 @@ def test_forked_and_spawned_children_are_fresh_and_agree(server: ForkIsolation, 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, "killed"), (signal.SIGSEGV, "failed")])
 def test_a_child_ended_by_a_signal_is_told_with_its_stage(
-    number: signal.Signals, status: str, server: ForkIsolation, folder: TrialFolder
+    number: signal.Signals, status: str, server: ChildServer, folder: TrialFolder
 ) -> None:
     def kill_in_second_cycle(report: object) -> None:
         if report is not None and getattr(report, "cycle", 0) >= 2:
@@ -92,7 +93,7 @@ def test_a_child_ended_by_a_signal_is_told_with_its_stage(
 
 
 def test_an_error_in_the_child_is_a_failed_trial_with_its_traceback(
-    server: ForkIsolation, folder: TrialFolder
+    server: ChildServer, folder: TrialFolder
 ) -> None:
     (folder.path / "model" / "unet").mkdir(parents=True)
     (folder.path / "model" / "unet" / "config.json").write_text("{}")
@@ -105,7 +106,7 @@ def test_an_error_in_the_child_is_a_failed_trial_with_its_traceback(
     assert "Traceback" in (record.ending.log_tail or "")
 
 
-def test_a_folder_that_is_no_model_is_an_invalid_trial(server: ForkIsolation, folder: TrialFolder) -> None:
+def test_a_folder_that_is_no_model_is_an_invalid_trial(server: ChildServer, folder: TrialFolder) -> None:
     record = run_in(server, make_plan(model=Model("tiny", pretrained=str(folder.path))), folder)
     assert record.status == "invalid"
     assert record.result is not None
@@ -113,7 +114,7 @@ def test_a_folder_that_is_no_model_is_an_invalid_trial(server: ForkIsolation, fo
     assert "no unet/config.json there" in record.result.failure.message
 
 
-def test_the_child_inherits_no_pipe_of_the_server(server: ForkIsolation, folder: TrialFolder) -> None:
+def test_the_child_inherits_no_pipe_of_the_server(server: ChildServer, folder: TrialFolder) -> None:
     folder.path.mkdir()
     from dmad_sweep.records.codec import write_json
 
@@ -124,12 +125,11 @@ def test_the_child_inherits_no_pipe_of_the_server(server: ForkIsolation, folder:
         open_files = [os.readlink(f"/proc/{child.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{child.pid}/fd")]
         assert not [target for target in open_files if target.startswith("pipe:")]
     finally:
-        kill(child)
-        assert child.wait(10) == -signal.SIGKILL
+        assert child.kill().code == -signal.SIGKILL
 
 
 def test_a_dead_server_is_started_again(tmp_path: Path) -> None:
-    isolation = ForkIsolation(tmp_path / "server.log")
+    isolation = ChildServer("fork", tmp_path / "server.log")
     try:
         assert run_in(isolation, make_plan(), TrialFolder(tmp_path / "a")).status == "ok"
 
@@ -154,7 +154,7 @@ def test_a_dead_server_is_started_again(tmp_path: Path) -> None:
 def test_a_server_that_cannot_import_torch_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "diffusers.py").write_text("raise ImportError('this diffusers is broken')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    isolation = ForkIsolation(tmp_path / "server.log")
+    isolation = ChildServer("fork", tmp_path / "server.log")
     try:
         with pytest.raises(IsolationError, match="cannot be loaded: ImportError: this diffusers is broken"):
             run_in(isolation, make_plan(), TrialFolder(tmp_path / "a"))
@@ -173,7 +173,7 @@ def test_the_server_leaves_out_what_initialises_cuda(tmp_path: Path, monkeypatch
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     by_diffusers = [sys.executable, "-c", "import diffusers.quantizers"]
     assert "initialised" in subprocess.run(by_diffusers, capture_output=True, text=True).stdout
-    isolation = ForkIsolation(tmp_path / "server.log")
+    isolation = ChildServer("fork", tmp_path / "server.log")
     try:
         assert run_in(isolation, make_plan(), TrialFolder(tmp_path / "a")).status == "ok"
     finally:
@@ -184,14 +184,14 @@ LAUNCHER = """
     import sys
     from pathlib import Path
     from dmad_sweep.records.files import TrialFolder
-    from dmad_sweep.sweep.isolation import create_isolation, _SpawnedChild
+    from dmad_sweep.sweep.isolation import ChildServer
     from sweep.conftest import run_in
     from sweep.test_isolation import ENDLESS
     from plans import make_plan
 
     if __name__ == "__main__":
         folder = Path(sys.argv[1])
-        isolation = create_isolation(sys.argv[2], folder / "log")
+        isolation = ChildServer(sys.argv[2], folder / "log")
         run_in(isolation, make_plan(schedule=ENDLESS), TrialFolder(folder / "t"))
 """
 
@@ -210,7 +210,7 @@ def test_no_orphan_is_left_when_the_launcher_is_killed(
     reader = ProgressReader(tmp_path / "t" / "progress.jsonl")
     wait_until(lambda: (report := reader.poll()) is not None and report.cycle >= 1)
     family = psutil.Process(launcher.pid).children(recursive=True)
-    assert len(family) == (2 if isolation == "fork" else 1)
+    assert len(family) == 2  # the server and its child
     launcher.send_signal(number)
     launcher.wait(10)
     wait_until(lambda: not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE], 10)
@@ -226,7 +226,7 @@ def test_an_impossible_combination_starts_no_process(folder: TrialFolder) -> Non
     assert read_json(Record, folder.record) == record
 
 
-def signal_once_begun(folder: TrialFolder, server: ForkIsolation, number: signal.Signals) -> threading.Thread:
+def signal_once_begun(folder: TrialFolder, server: ChildServer, number: signal.Signals) -> threading.Thread:
     """Signals the measured process when it has reached its second cycle."""
 
     def wait_and_signal() -> None:
@@ -240,7 +240,7 @@ def signal_once_begun(folder: TrialFolder, server: ForkIsolation, number: signal
     return thread
 
 
-def test_a_trial_that_takes_too_long_is_ended(server: ForkIsolation, folder: TrialFolder) -> None:
+def test_a_trial_that_takes_too_long_is_ended(server: ChildServer, folder: TrialFolder) -> None:
     plan = make_plan(schedule=replace(ENDLESS, timeout_s=4.0))
     record = run_in(server, plan, folder)
     assert (record.status, record.ending.signal) == ("timeout", "SIGTERM")
@@ -251,7 +251,7 @@ def test_a_trial_that_takes_too_long_is_ended(server: ForkIsolation, folder: Tri
     assert record.ending.wall_s < 30
 
 
-def test_a_trial_that_reports_nothing_is_ended(server: ForkIsolation, folder: TrialFolder) -> None:
+def test_a_trial_that_reports_nothing_is_ended(server: ChildServer, folder: TrialFolder) -> None:
     thread = signal_once_begun(folder, server, signal.SIGSTOP)
     record = run_in(server, make_plan(schedule=replace(ENDLESS, stall_s=3.0)), folder)
     thread.join()
@@ -261,24 +261,6 @@ def test_a_trial_that_reports_nothing_is_ended(server: ForkIsolation, folder: Tr
     assert record.ending.last_cycle is not None
 
 
-class Deaf(SpawnIsolation):
-    """Its children end at nothing but SIGKILL."""
-
-    def start(self, folder: TrialFolder, task: str) -> Child:
-        process = subprocess.Popen(
-            [sys.executable, "-c", "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)"],
-            start_new_session=True,
-        )
-        return _SpawnedChild(process)
-
-
-def test_a_child_that_ignores_the_request_is_killed(folder: TrialFolder) -> None:
-    record = run_in(Deaf(), make_plan(schedule=replace(ENDLESS, timeout_s=1.0)), folder)
-    assert (record.status, record.ending.signal) == ("timeout", "SIGKILL")
-    assert record.ending.pid is not None
-    assert not psutil.pid_exists(record.ending.pid)
-
-
-def test_no_bound_ends_a_trial_that_goes_on(server: ForkIsolation, folder: TrialFolder) -> None:
+def test_no_bound_ends_a_trial_that_goes_on(server: ChildServer, folder: TrialFolder) -> None:
     plan = make_plan(schedule=Schedule(warmup_cycles=2, measured_cycles=4, timeout_s=None, stall_s=None))
     assert run_in(server, plan, folder).status == "ok"

@@ -10,7 +10,7 @@ from dmad_sweep.records.plan import Plan
 from dmad_sweep.records.record import Record
 from dmad_sweep.records.row import row_of
 from dmad_sweep.records.settings import Batch, Model, Optimizer, Resolution
-from dmad_sweep.sweep.isolation import ForkIsolation
+from dmad_sweep.sweep.isolation import ChildServer
 from dmad_sweep.units import MIB
 from plans import make_plan, save_model
 from sweep.conftest import run_in
@@ -24,7 +24,7 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 
 
 @pytest.fixture(scope="module")
-def unlimited(wide: Plan, server: ForkIsolation, tmp_path_factory: pytest.TempPathFactory) -> Record:
+def unlimited(wide: Plan, server: ChildServer, tmp_path_factory: pytest.TempPathFactory) -> Record:
     return run_in(server, wide, TrialFolder(tmp_path_factory.mktemp("unlimited") / "trial"))
 
 
@@ -60,7 +60,7 @@ def test_the_stage_of_an_out_of_memory_is_told(
     stage: str,
     wide: Plan,
     unlimited: Record,
-    server: ForkIsolation,
+    server: ChildServer,
     folder: TrialFolder,
 ) -> None:
     unet, networks = network_bytes(unlimited)
@@ -79,7 +79,7 @@ def test_the_stage_of_an_out_of_memory_is_told(
 
 
 def test_gradients_run_out_in_a_backward(
-    wide: Plan, unlimited: Record, server: ForkIsolation, tmp_path: Path
+    wide: Plan, unlimited: Record, server: ChildServer, tmp_path: Path
 ) -> None:
     """Without optimizer states; what lies between building and stepping is narrow, so several are tried."""
     unet, networks = network_bytes(unlimited)
@@ -94,7 +94,7 @@ def test_gradients_run_out_in_a_backward(
     assert any(stage.endswith(".backward") for stage in stages), stages
 
 
-def test_activations_run_out_in_the_forward(server: ForkIsolation, folder: TrialFolder) -> None:
+def test_activations_run_out_in_the_forward(server: ChildServer, folder: TrialFolder) -> None:
     plan = make_plan(batch=Batch(8), resolution=Resolution(768, 768))
     record = run_in(server, limited(plan, 40 * MIB), folder)
     assert record.status == "oom"
@@ -104,7 +104,7 @@ def test_activations_run_out_in_the_forward(server: ForkIsolation, folder: Trial
 
 
 def test_a_child_that_leaves_no_room_for_the_next_harms_nobody(
-    wide: Plan, server: ForkIsolation, tmp_path: Path
+    wide: Plan, server: ChildServer, tmp_path: Path
 ) -> None:
     """The limit belongs to one child: the next one of the same server has none."""
     assert run_in(server, limited(wide, 40 * MIB), TrialFolder(tmp_path / "a")).status == "oom"
