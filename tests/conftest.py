@@ -1,11 +1,18 @@
 """Shared fixtures."""
 
+import os
 from pathlib import Path
 
 import pytest
 import torch
 
 from dmad_sweep.records.files import TrialFolder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_locks(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Sweeps of these tests wait for each other, not for other sweeps of this host."""
+    os.environ["TMPDIR"] = str(tmp_path_factory.mktemp("tmp"))
 
 
 @pytest.fixture

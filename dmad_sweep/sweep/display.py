@@ -57,6 +57,13 @@ class Display:
         """A line above the progress."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
+    def wait(self, reason: str) -> None:
+        """What keeps the next trial from beginning."""
+        if self._bar:
+            self._bar.update(self._task, description=reason)
+        else:
+            self.say(reason)
+
     def begin(self, plan: Plan) -> None:
         self._plan, self._started = plan, time.monotonic()
         if self._bar:

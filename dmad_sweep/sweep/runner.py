@@ -16,6 +16,7 @@ from dmad_sweep.records.files import OutputsFolder, SweepFolder
 from dmad_sweep.records.key import TrialKey, trial_key
 from dmad_sweep.records.plan import Plan, Role
 from dmad_sweep.records.record import Record
+from dmad_sweep.sweep import device_lock
 from dmad_sweep.sweep.devices import Nvml, choose_device
 from dmad_sweep.sweep.isolation import ChildServer, Isolation
 from dmad_sweep.sweep.provenance import provenance, torch_version, version_of
@@ -73,16 +74,18 @@ class TrialRunner:
         plan: Plan,
         on_start: Callable[[Plan], None] = lambda _: None,
         on_progress: OnProgress = lambda _: None,
+        on_wait: Callable[[str], None] = lambda _: None,
     ) -> Record:
-        """A trial that was planned with these settings, to its record."""
+        """A trial that was planned with these settings, to its record; it waits for the device to be free."""
         folder = sweep_folder(settings)
         isolation = self._isolation(plan.isolation, folder)
         isolation.ready()
-        on_start(plan)
         trial = folder.trial_of(plan)
-        trial.path.mkdir(parents=True, exist_ok=True)
-        with FileLock(trial.running):  # tells others that the trial is watched, see recovery
-            return run_trial(plan, trial, isolation, self._nvml, self._provenance, on_progress)
+        with device_lock.hold(plan.device, on_wait):
+            on_start(plan)
+            trial.path.mkdir(parents=True, exist_ok=True)
+            with FileLock(trial.running):  # tells others that the trial is watched, see recovery
+                return run_trial(plan, trial, isolation, self._nvml, self._provenance, on_progress)
 
     def recover(self, settings: Config) -> int:
         """Complete what dead processes left in the outputs folder; the number of such trials."""

@@ -111,7 +111,9 @@ class Sweep:
     def _run(self, runner: TrialRunner, settings: Config, plan: Plan) -> Record:
         """One trial: measured, recorded, logged."""
         assert self._display is not None
-        record = runner.run(settings, plan, self._display.begin, self._display.progress)
+        record = runner.run(
+            settings, plan, self._display.begin, self._display.progress, on_wait=self._display.wait
+        )
         self._finish_trial(record)
         return record
 
