@@ -1,5 +1,7 @@
 """Errors that a person can act on; entry points turn them into one line and an exit code."""
 
+from pathlib import Path
+
 
 class DmadSweepError(Exception):
     """Base of every error whose message says what is wrong, where, and what to do next."""
@@ -11,6 +13,16 @@ class ConfigError(DmadSweepError):
 
 class RecordError(DmadSweepError):
     """A file of this project cannot be read: truncated, hostile or of another schema version."""
+
+
+class OutputsError(DmadSweepError):
+    """The outputs folder cannot be written any more: full, read-only, gone."""
+
+    def __init__(self, folder: Path, error: OSError) -> None:
+        super().__init__(
+            f"{error.filename or folder}: cannot be written ({error.strerror}); what was measured is kept, "
+            "and the same command continues once it can"
+        )
 
 
 class TrackingError(DmadSweepError):

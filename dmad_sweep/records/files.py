@@ -39,6 +39,11 @@ class TrialFolder:
         return self.path / "running.lock"
 
     @property
+    def reserve(self) -> Path:
+        """Room for the record, taken while there is some."""
+        return self.path / ".reserve"
+
+    @property
     def snapshot(self) -> Path:
         """The allocator's history, for pytorch.org/memory_viz."""
         return self.path / "memory_snapshot.pickle"

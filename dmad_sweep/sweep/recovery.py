@@ -31,7 +31,9 @@ def _is_left(trial: TrialFolder) -> bool:
 def _complete(trial: TrialFolder, provenance: Provenance) -> bool:
     with suppress(Timeout, RecordError, OSError), FileLock(trial.running, timeout=0):
         if _is_left(trial):  # it may have ended in the meantime
-            write_json(trial.record, _record(trial, provenance))
+            record = _record(trial, provenance)
+            trial.reserve.unlink(missing_ok=True)
+            write_json(trial.record, record)
             return True
     return False
 

@@ -10,7 +10,7 @@ from filelock import FileLock
 from dmad_sweep.config.plan import plan_trial
 from dmad_sweep.config.project import conf_folder
 from dmad_sweep.config.schema import Config
-from dmad_sweep.errors import ConfigError
+from dmad_sweep.errors import ConfigError, OutputsError
 from dmad_sweep.records.baseline import Conditions, planned_conditions
 from dmad_sweep.records.files import OutputsFolder, SweepFolder
 from dmad_sweep.records.key import TrialKey, trial_key
@@ -76,16 +76,24 @@ class TrialRunner:
         on_progress: OnProgress = lambda _: None,
         on_wait: Callable[[str], None] = lambda _: None,
     ) -> Record:
-        """A trial that was planned with these settings, to its record; it waits for the device to be free."""
+        """A trial that was planned with these settings, to its record; it waits for the device to be free.
+
+        Raises:
+            IsolationError: no child can be started.
+            OutputsError: the outputs folder cannot be written any more.
+        """
         folder = sweep_folder(settings)
         isolation = self._isolation(plan.isolation, folder)
         isolation.ready()
         trial = folder.trial_of(plan)
         with device_lock.hold(plan.device, on_wait):
             on_start(plan)
-            trial.path.mkdir(parents=True, exist_ok=True)
-            with FileLock(trial.running):  # tells others that the trial is watched, see recovery
-                return run_trial(plan, trial, isolation, self._nvml, self._provenance, on_progress)
+            try:
+                trial.path.mkdir(parents=True, exist_ok=True)
+                with FileLock(trial.running):  # tells others that the trial is watched, see recovery
+                    return run_trial(plan, trial, isolation, self._nvml, self._provenance, on_progress)
+            except OSError as error:
+                raise OutputsError(trial.path, error) from error
 
     def recover(self, settings: Config) -> int:
         """Complete what dead processes left in the outputs folder; the number of such trials."""
