@@ -57,6 +57,11 @@ class Misbehaviour:
     def stop(self) -> None:
         self.start("")
 
+    @property
+    def waits(self) -> bool:
+        """Whether no child has emptied the code yet."""
+        return bool(self._code.read_text())
+
 
 ENDS = {
     "exit 0": "on_cycle(2, lambda: os._exit(0))",
@@ -94,3 +99,25 @@ def act():
 marker = os.environ["MISBEHAVIOUR"] + ".pid"
 """
 """Defines `act`, which starts a deaf process in a session of its own and with an empty environment."""
+
+LEAVES_A_DAEMON = f"{DAEMON}\non_cycle(2, act)"
+
+FLOOD = """
+def flood():
+    if not flooded:
+        flooded.append(True)
+        for _ in range(1500): os.write(1, b"x" * 99_999 + b"\\n")
+flooded = []
+on_cycle(2, flood)
+"""
+"""150 MB of output, and the trial goes on."""
+
+STATUS = (
+    dict.fromkeys(ENDS, "failed")
+    | {"SIGKILL": "killed", "SIGTERM": "killed"}
+    | dict.fromkeys(HANGS, "timeout")
+    | {"leaves a daemon": "ok", "flood": "ok"}
+)
+"""What a trial's row must say after each."""
+
+ALL = ENDS | HANGS | {"leaves a daemon": LEAVES_A_DAEMON, "flood": FLOOD}

@@ -20,7 +20,7 @@ from dmad_sweep.records.codec import read_json
 from dmad_sweep.records.files import TrialFolder
 from dmad_sweep.records.record import IDLE_BYTES, Record, Stranger
 from dmad_sweep.records.row import row_of
-from dmad_sweep.sweep import trial
+from dmad_sweep.sweep import device_watch
 from dmad_sweep.sweep.devices import GpuProcess, Nvml
 from dmad_sweep.sweep.runner import TrialRunner
 from dmad_sweep.sweep.trial import run_trial
@@ -152,7 +152,7 @@ Watch = Callable[..., Record]
 @pytest.fixture
 def watch(driver: Driver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Watch:
     """Run a trial during which NVML lists, one after the other, these sets of processes."""
-    monkeypatch.setattr(trial, "PROCESS_SAMPLING_PERIOD_S", 0.0)
+    monkeypatch.setattr(device_watch, "PROCESS_SAMPLING_PERIOD_S", 0.0)
 
     def watch(*listings: list[Any]) -> Record:
         steps = [lambda listing=listing: setattr(driver, "compute", listing) for listing in listings]
