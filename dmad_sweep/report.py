@@ -44,7 +44,8 @@ def show(store: Store, report: Report, stream: TextIO | None = None) -> None:
         path = Path(report.output).expanduser()
         try:
             path.write_text(
-                render(rows, report.format, view=report.view, baselines=baselines), encoding="utf-8"
+                render(rows, report.format, view=report.view, baselines=baselines, language=report.language),
+                encoding="utf-8",
             )
         except OSError as error:
             raise ConfigError(f"report.output={path} cannot be written: {error.strerror}") from error
@@ -56,6 +57,7 @@ def show(store: Store, report: Report, stream: TextIO | None = None) -> None:
         report.format,
         view=report.view,
         baselines=baselines,
+        language=report.language,
         width=width,
         colour=stream.isatty(),
     )

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from dmad_sweep.analysis.repeats import TableRow, combination
+from dmad_sweep.analysis.repeats import combination
+from dmad_sweep.analysis.table_row import TableRow
 from dmad_sweep.records.baseline import Conditions, conditions_of, is_baseline
 from dmad_sweep.records.row import Row
 

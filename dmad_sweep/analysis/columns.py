@@ -1,10 +1,11 @@
 """The columns of the trade-off table: one registry for every format that a person reads."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dmad_sweep.analysis import text
-from dmad_sweep.analysis.repeats import TableRow
+from dmad_sweep.analysis.language import tr
+from dmad_sweep.analysis.table_row import TableRow
 from dmad_sweep.records.result import Anatomy
 
 SOFT_HYPHEN = "\u00ad"
@@ -26,29 +27,36 @@ class Column:
     """Holds the name of a stage, which may be broken where it is narrow."""
     default: str | None = None
     """The column is shown only where some row has another value."""
+    roomy: bool = False
+    """The column is left out of a table that is too narrow for it; `report.view=growth` keeps it."""
     shared: Callable[[Sequence[TableRow]], str | None] = lambda rows: None
 
     @property
     def plain_title(self) -> str:
+        return tr(self._english)
+
+    @property
+    def _english(self) -> str:
         return self.title.replace(SOFT_HYPHEN, "").replace(BREAK, "")
 
     def stacked_title(self, hyphenated: bool) -> str:
         """A word on each line; with `hyphenated`, long words broken too."""
-        lines = self.title.replace(BREAK, " ").replace(" ", "\n")
+        title = self.title if self.plain_title == self._english else self.plain_title
+        lines = title.replace(BREAK, " ").replace(" ", "\n")
         return lines.replace(SOFT_HYPHEN, "-\n" if hyphenated else "")
 
 
 def _if_equal(title: str, cell: Callable[[TableRow], str]) -> Callable[[Sequence[TableRow]], str | None]:
     def shared(rows: Sequence[TableRow]) -> str | None:
-        return f"{title} {cell(rows[0])}" if len({cell(row) for row in rows}) == 1 else None
+        return f"{tr(title)} {cell(rows[0])}" if len({cell(row) for row in rows}) == 1 else None
 
     return shared
 
 
 def _effective_batch_follows(rows: Sequence[TableRow]) -> str:
     if all(row.effective_batch == row.batch for row in rows):
-        return "effective batch as batch"
-    return "effective batch = batch × accumulation"
+        return tr("effective batch as batch")
+    return tr("effective batch = batch × accumulation")
 
 
 def _accumulation(row: TableRow) -> str:
@@ -98,20 +106,44 @@ AXES = (
     Column("ema", lambda row: row.ema, default="none"),
 )
 OVERFLOW = Column("overflow", lambda row: row.overflow, stage=True)
+PEAK_STAGE = Column(
+    "peak in", lambda row: text.ABSENT if row.peak_stage is None else row.peak_stage, stage=True
+)
+HEADROOM = Column(f"head{SOFT_HYPHEN}room GiB", lambda row: text.gib(row.headroom_bytes), True)
+GROWTH = (
+    Column(
+        "peak against above",
+        lambda row: text.ratio(row.growth.peak if row.growth else None),
+        True,
+        default=text.ABSENT,
+    ),
+    Column(
+        "time against above",
+        lambda row: text.ratio(row.growth.time if row.growth else None),
+        True,
+        default=text.ABSENT,
+    ),
+)
 
 TRADEOFF = (
     *AXES,
     PEAK,
     OVER_BASELINE,
+    replace(PEAK_STAGE, roomy=True),
     Column("device peak GiB", lambda row: text.gib(row.device_peak_bytes), True),
+    replace(HEADROOM, roomy=True, default=text.ABSENT),
     Column(f"itera{SOFT_HYPHEN}tion time ms", lambda row: text.ms_with_spread(row.iteration_s), True),
     Column("data time ms", lambda row: text.ms(row.data_s), True),
     Column(f"images{BREAK}/s", lambda row: text.rate(row.images_per_s), True),
     Column("gradient L2", text.gradient_l2, True, default=text.ABSENT),
     Column("verdict", lambda row: row.verdict or text.ABSENT, default=text.ABSENT),
+    *(replace(column, roomy=True) for column in GROWTH),
     OVERFLOW,
 )
 """What a combination costs and takes."""
+
+GROWING = (*AXES, PEAK, PEAK_STAGE, HEADROOM, *GROWTH, OVERFLOW)
+"""Where the peak is, what is left, and what one step of one variable costs."""
 
 
 def _part(title: str, size: Callable[[Anatomy], int]) -> Column:
@@ -124,7 +156,7 @@ def _part(title: str, size: Callable[[Anatomy], int]) -> Column:
 MEMORY = (
     *AXES,
     PEAK,
-    Column("peak in", lambda row: text.ABSENT if row.peak_stage is None else row.peak_stage, stage=True),
+    PEAK_STAGE,
     _part("weights", lambda anatomy: anatomy.weight_bytes),
     _part(f"gra{SOFT_HYPHEN}dients", lambda anatomy: anatomy.gradient_bytes),
     _part("states", lambda anatomy: anatomy.state_bytes),
@@ -137,7 +169,7 @@ MEMORY = (
 )
 """What the peak is made of: the parts and what is unexplained add up to the device's peak."""
 
-VIEWS = {"tradeoff": TRADEOFF, "memory": MEMORY}
+VIEWS = {"tradeoff": TRADEOFF, "growth": GROWING, "memory": MEMORY}
 """Remarks follow as the last column; they are letters of notes, which only a whole table has."""
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from dmad_sweep.analysis.language import tr
 from dmad_sweep.analysis.text import gib
 from dmad_sweep.records.row import Row
 
@@ -37,9 +38,9 @@ def device_of(row: Row) -> str:
     """The device's name, its size and the size that it emulates."""
     said = row.device_name
     if row.device_total_bytes is not None:
-        said += f" with {gib(row.device_total_bytes)} GiB"
+        said += tr(" with {size} GiB", size=gib(row.device_total_bytes))
     if row.memory_limit_bytes is not None:
-        said += f" limited to {gib(row.memory_limit_bytes)} GiB"
+        said += tr(" limited to {size} GiB", size=gib(row.memory_limit_bytes))
     return said
 
 
@@ -59,7 +60,7 @@ def grouped(rows: Iterable[Row]) -> list[Group[Row]]:
     return [
         Group(
             rows=tuple(sorted(members, key=_order)),
-            apart=", ".join(f"{name} {key[name] or 'unknown'}" for name in differing) or None,
+            apart=", ".join(f"{tr(name)} {key[name] or tr('unknown')}" for name in differing) or None,
         )
         for key, members in tables
     ]

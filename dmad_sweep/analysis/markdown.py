@@ -4,8 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from dmad_sweep.analysis.columns import REMARKS_TITLE, Column, columns_of
 from dmad_sweep.analysis.grouping import Group, heading
+from dmad_sweep.analysis.language import tr
 from dmad_sweep.analysis.remarks import Notes
-from dmad_sweep.analysis.repeats import TableRow
+from dmad_sweep.analysis.table_row import TableRow
 
 ESCAPES = str.maketrans({"|": "&#124;", "<": "&lt;", ">": "&gt;", "*": "\\*", "_": "\\_", "`": "\\`"})
 
@@ -19,7 +20,7 @@ def _table(group: Group[TableRow], view: str) -> str:
     columns = [*columns_of(group.rows, view), Column(REMARKS_TITLE, notes.marks)]
     above = [f"**{_escaped(heading(group.rows))}**", ""]
     if group.apart:
-        above += [f"In a table of its own: {_escaped(group.apart)}.", ""]
+        above += [_escaped(tr("in a table of its own: {why}", why=group.apart)), ""]
     table = [
         _line(column.plain_title for column in columns),
         _line("---:" if column.number else "---" for column in columns),

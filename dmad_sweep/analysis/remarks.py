@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+from dmad_sweep.analysis.language import tr
 from dmad_sweep.analysis.text import amount
 from dmad_sweep.records.row import Row
 from dmad_sweep.units import bytes_to_gib
@@ -38,7 +39,7 @@ def remarks(row: Row) -> list[str]:
     """Sentences on a row, most specific last. A code that is not known here stands for itself."""
     said = [_sentence(code, row) for code in row.remarks]
     if row.oom_requested_bytes is not None:
-        said.append(f"asked for {amount(row.oom_requested_bytes)} more when memory ran out")
+        said.append(tr("asked for {size} more when memory ran out", size=amount(row.oom_requested_bytes)))
     if row.explanation:
         said.append(row.explanation)
     return [_on_one_line(sentence) for sentence in said]
@@ -51,7 +52,8 @@ class Notes:
         self._said = {row.trial_id: remarks(row) for row in rows}
         distinct = list(dict.fromkeys(sentence for said in self._said.values() for sentence in said))
         of_all = {s for s in distinct if all(s in said for said in self._said.values())}
-        self._general = [s for s in distinct if s in of_all or s in OF_A_TABLE.values()]
+        of_table = {tr(sentence) for sentence in OF_A_TABLE.values()}
+        self._general = [s for s in distinct if s in of_all or s in of_table]
         special = [s for s in distinct if s not in self._general]
         self._letters = {sentence: _letter(index) for index, sentence in enumerate(special)}
 
@@ -69,8 +71,9 @@ def _sentence(code: str, row: Row) -> str:
         return code
     before = row.used_before_bytes
     # rounded up to a tenth, so that a desktop's few MiB more or less make no note of their own
-    used = f"up to {math.ceil(10 * bytes_to_gib(before)) / 10:.1f} GiB" if before else "some"
-    return text.format(used_before=used, reused_from=row.reused_from)
+    size = f"{math.ceil(10 * bytes_to_gib(before or 0)) / 10:.1f}"
+    used = tr("up to {size} GiB", size=size) if before else tr("some")
+    return tr(text, used_before=used, reused_from=row.reused_from)
 
 
 def _on_one_line(text: str) -> str:

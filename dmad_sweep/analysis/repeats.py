@@ -1,40 +1,12 @@
 """The repeats of a combination as one row of a table."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from dmad_sweep.analysis.language import tr
 from dmad_sweep.analysis.remarks import remarks
-from dmad_sweep.analysis.text import overflow
+from dmad_sweep.analysis.table_row import TableRow
 from dmad_sweep.records.row import Row, Spread, images_per_s
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableRow(Row):
-    """A line of a table: what its trials, one or several repeats, say together."""
-
-    trials: tuple[Row, ...]
-    over_baseline_bytes: int | None = None
-    """Peak allocated less that of the baseline; None where there is none. See analysis/baseline.py."""
-
-    @property
-    def peak_half_range_bytes(self) -> float | None:
-        """Half the range of peak allocated over the repeats that came to their end; None for fewer than two.
-
-        A repeat that died has the peak up to its death, which says nothing about how well peaks agree.
-        """
-        peaks = [t.peak_allocated_bytes for t in self.trials if t.status == "ok" and t.peak_allocated_bytes]
-        return (max(peaks) - min(peaks)) / 2 if len(peaks) > 1 else None
-
-    @property
-    def overflow(self) -> str:
-        """`no`, or what ended repeats early, with their number where others ended otherwise."""
-        deaths = Counter(overflow(trial) for trial in self.trials if trial.status != "ok")
-        said = [
-            what if count == len(self.trials) else f"{what}, {count} of {len(self.trials)}"
-            for what, count in deaths.items()
-        ]
-        return "; ".join(said) or "no"
 
 
 def combination(row: Row) -> tuple[str, str, int]:
@@ -84,7 +56,9 @@ def _merged(trials: Sequence[Row]) -> TableRow:
 
 
 def _counted(repeats: int) -> str:
-    return f"{repeats} repeats: the highest peaks, ± half their range; times of all their cycles"
+    return tr(
+        "{count} repeats: the highest peaks, ± half their range; times of all their cycles", count=repeats
+    )
 
 
 def _together(spreads: Iterable[Spread | None]) -> Spread | None:

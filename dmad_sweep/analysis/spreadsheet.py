@@ -1,13 +1,14 @@
-"""One line a trial for other programs: everything that a row holds, units in the names of the fields."""
+"""A line or an object for each trial, for other programs: all that a row holds, units in the names."""
 
 import csv
 import io
+import json
 from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
 
 from dmad_sweep.analysis.remarks import remarks
-from dmad_sweep.analysis.repeats import TableRow
+from dmad_sweep.analysis.table_row import TableRow
 from dmad_sweep.analysis.text import overflow
 from dmad_sweep.records.metrics import METRICS
 from dmad_sweep.units import bytes_to_gib, seconds_to_ms
@@ -60,6 +61,9 @@ FIELDS: dict[str, Callable[[TableRow], object]] = {
     "device_total_gib": lambda row: _gib(row.device_total_bytes),
     "memory_limit_gib": lambda row: _gib(row.memory_limit_bytes),
     **{metric.name.rpartition("/")[2]: metric.value for metric in METRICS},
+    "peak_ratio": lambda row: row.growth and row.growth.peak and row.growth.peak.value,
+    "time_ratio": lambda row: row.growth and row.growth.time and row.growth.time.value,
+    "grown_with": lambda row: row.growth and row.growth.variable,
     "over_baseline_gib": lambda row: _gib(row.over_baseline_bytes),
     "iteration_low_ms": lambda row: row.iteration_s and seconds_to_ms(row.iteration_s.low),
     "iteration_high_ms": lambda row: row.iteration_s and seconds_to_ms(row.iteration_s.high),
@@ -84,3 +88,9 @@ def as_csv(rows: Iterable[TableRow]) -> str:
     writer.writerow(FIELDS)
     writer.writerows([value(row) for value in FIELDS.values()] for row in rows)
     return buffer.getvalue()
+
+
+def as_json(rows: Iterable[TableRow]) -> str:
+    """A list of objects with the columns of the CSV; what was not measured is null."""
+    lines = [{name: value(row) for name, value in FIELDS.items()} for row in rows]
+    return json.dumps(lines, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,11 +1,19 @@
 """The trade-off table: one row for each combination, in the format that is asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from dmad_sweep.analysis.baseline import over_baseline
 from dmad_sweep.analysis.grouping import Group, grouped
+from dmad_sweep.analysis.growth import with_growth
+from dmad_sweep.analysis.language import speaking, tr
 from dmad_sweep.analysis.repeats import apart, merged
+from dmad_sweep.analysis.table_row import TableRow
+from dmad_sweep.analysis.variation import unshown
 from dmad_sweep.records.row import Row
+
+FOR_PROGRAMS = ("csv", "json")
+"""Formats with a line for each trial, always in English."""
 
 
 def render(
@@ -14,19 +22,50 @@ def render(
     *,
     view: str = "tradeoff",
     baselines: Sequence[Row] = (),
+    language: str = "en",
     width: int | None = None,
     colour: bool = False,
 ) -> str:
-    """The table of `rows` as `terminal`, `markdown` or `csv`; several where rows cannot be compared.
+    """The table of `rows` as `terminal`, `markdown`, `csv` or `json`; several where rows are not comparable.
 
-    `view` is one of analysis.columns.VIEWS; csv holds all of them. People get one row for the repeats of a
-    combination, other programs (`csv`) one for each trial. `baselines` are rows of other sweeps that training
-    may be compared with; they are not shown. `width` is the terminal's columns; `colour` adds its escape
-    sequences. Rows are put in order.
+    `view` is one of analysis.columns.VIEWS; csv and json hold all of them. People get one row for the repeats
+    of a combination, other programs one for each trial. `baselines` are rows of other sweeps that training
+    may be compared with; they are not shown. `language` is `en` or `zh`. `width` is the terminal's columns;
+    `colour` adds its escape sequences. Rows are put in order.
     """
-    lines = apart if style == "csv" else merged
+    with speaking("en" if style in FOR_PROGRAMS else language):
+        return _rendered(tables(rows, baselines, whole=style in FOR_PROGRAMS), style, view, width, colour)
+
+
+def tables(
+    rows: Sequence[Row], baselines: Sequence[Row] = (), *, whole: bool = False
+) -> list[Group[TableRow]]:
+    """The lines of each table, with all that lines know of each other; with `whole` one for each trial."""
+    lines = apart if whole else merged
     known = [*rows, *baselines]
-    groups = [Group(over_baseline(lines(group.rows), known), group.apart) for group in grouped(rows)]
+    return [
+        Group(_second_variables_named(with_growth(over_baseline(lines(group.rows), known))), group.apart)
+        for group in grouped(rows)
+    ]
+
+
+def _second_variables_named(rows: Iterable[TableRow]) -> tuple[TableRow, ...]:
+    rows = tuple(rows)
+    found = unshown(rows)
+
+    def named(row: TableRow) -> TableRow:
+        said = [
+            tr("differs in {variable} too: {here}, elsewhere {there}", **vars(difference))
+            for difference in found.get(row.trial_id, [])
+        ]
+        return replace(row, remarks=[*row.remarks, *said]) if said else row
+
+    return tuple(map(named, rows))
+
+
+def _rendered(
+    groups: Sequence[Group[TableRow]], style: str, view: str, width: int | None, colour: bool
+) -> str:
     match style:
         case "terminal":
             from dmad_sweep.analysis.terminal import as_terminal  # rich takes a while to load
@@ -40,4 +79,8 @@ def render(
             from dmad_sweep.analysis.spreadsheet import as_csv
 
             return as_csv(row for group in groups for row in group.rows)
+        case "json":
+            from dmad_sweep.analysis.spreadsheet import as_json
+
+            return as_json(row for group in groups for row in group.rows)
     raise ValueError(f"unknown format {style!r}")

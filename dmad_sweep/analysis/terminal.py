@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.console import Group as Lines
 from rich.table import Table
@@ -12,8 +13,9 @@ from rich.text import Text
 
 from dmad_sweep.analysis.columns import REMARKS_TITLE, Column, columns_of, stacked
 from dmad_sweep.analysis.grouping import Group, heading
+from dmad_sweep.analysis.language import tr
 from dmad_sweep.analysis.remarks import Notes
-from dmad_sweep.analysis.repeats import TableRow
+from dmad_sweep.analysis.table_row import TableRow
 
 MINIMUM_WIDTH = 80
 DEFAULT_WIDTH = 100
@@ -35,7 +37,7 @@ def _section(group: Group[TableRow], view: str, width: int, colour: bool) -> str
     layout = _roomiest(group.rows, view, notes, width)
     above = [Text(heading(group.rows), style="bold")]
     if group.apart:
-        above.append(Text(f"in a table of its own: {group.apart}"))
+        above.append(Text(tr("in a table of its own: {why}", why=group.apart)))
     if layout.said:
         above.append(Text(", ".join(layout.said)))
     below = [Text(line) for line in notes.lines()]
@@ -51,6 +53,8 @@ class _Layout:
     """How one table is squeezed. `left_out` are columns that all rows share, `said` replaces them."""
 
     view: str
+    roomy: bool = False
+    """Whether columns are shown that only a wide terminal has room for."""
     hyphenated: bool = False
     stage_lines: int = 0
     """0: an overflow's stage stands behind it; 1 or 2: on so many lines below."""
@@ -64,7 +68,11 @@ class _Layout:
     def table(self, rows: Sequence[TableRow], notes: Notes) -> Table:
         # The box puts one space between columns itself.
         table = Table(box=box.SIMPLE_HEAD, padding=(0, self.gap - 1, 0, 0), show_edge=False)
-        shown = [column for column in columns_of(rows, self.view) if column not in self.left_out]
+        shown = [
+            column
+            for column in columns_of(rows, self.view)
+            if column not in self.left_out and (self.roomy or not column.roomy)
+        ]
         if self.stacked:
             shown = stacked(shown)
         for column in (*shown, Column(REMARKS_TITLE, notes.marks)):
@@ -94,16 +102,20 @@ def _roomiest(rows: Sequence[TableRow], view: str, notes: Notes, width: int) -> 
     replaceable = [
         (column, said) for column in columns_of(rows, view) if (said := column.shared(rows)) is not None
     ]
-    layouts = [_Layout(view), _Layout(view, hyphenated=True), _Layout(view, hyphenated=True, stage_lines=1)]
+    layouts = [
+        _Layout(view, roomy=roomy, hyphenated=hyphenated, stage_lines=stage_lines)
+        for roomy in (True, False)
+        for hyphenated, stage_lines in ((False, 0), (True, 0), (True, 1))
+    ]
     for stage_lines, gap, stack in ((1, 2, False), (2, 2, False), (2, 1, False), (2, 1, True)):
         for kept in reversed(range(len(replaceable))):
             columns, sentences = zip(*replaceable[kept:], strict=True)
-            layouts.append(_Layout(view, True, stage_lines, gap, stack, columns, sentences))
+            layouts.append(_Layout(view, False, True, stage_lines, gap, stack, columns, sentences))
     return next((lay for lay in layouts if _width(lay.table(rows, notes)) <= width), layouts[-1])
 
 
 def _width(table: Table) -> int:
-    return max(map(len, _drawn(table, UNLIMITED, colour=False).splitlines()))
+    return max(map(cell_len, _drawn(table, UNLIMITED, colour=False).splitlines()))
 
 
 def _drawn(what: RenderableType, width: int, colour: bool) -> str:

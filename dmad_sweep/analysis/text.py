@@ -1,5 +1,7 @@
 """How numbers and overflows of a row read."""
 
+from dmad_sweep.analysis.language import tr
+from dmad_sweep.analysis.ratio import Ratio
 from dmad_sweep.records.row import Row, Spread
 from dmad_sweep.units import GIB, MIB, bytes_to_gib, seconds_to_ms
 
@@ -49,6 +51,14 @@ def ms_with_spread(spread: Spread | None) -> str:
     return f"{ms(spread)} ±{100 * spread.relative:.0f}%"
 
 
+def ratio(value: Ratio | None) -> str:
+    """A multiple with its uncertainty, where it has any that two decimals can show."""
+    if value is None:
+        return ABSENT
+    spread = f" ±{value.half_range:.2f}" if value.half_range >= 0.005 else ""
+    return f"×{value.value:.2f}{spread}"
+
+
 def rate(value: float | None) -> str:
     if value is None:
         return ABSENT
@@ -66,19 +76,23 @@ def amount(size: int) -> str:
 def overflow(row: Row) -> str:
     """`no`, or what ran out where: the class of the stage in the first cycle, else the cycle."""
     if row.status == "ok":
-        return "no"
-    what = row.status if row.status != "oom" else f"{_when(row)} OOM".lstrip()
-    redundant = row.died_stage is None or what.partition(" ")[0] == row.died_stage
-    return what if redundant else f"{what} ({row.died_stage})"
-
-
-def _when(row: Row) -> str:
-    """Every stage before backward counts as forward: scores, GAN and sampling run in it too."""
+        return tr("no")
+    if row.status != "oom":
+        return _in_stage(tr(row.status), row)
     if row.died_cycle == 0:
-        return "load"
+        return tr("load OOM") if row.died_stage == "load" else _in_stage(tr("load OOM"), row)
     if row.died_cycle is not None and row.died_cycle > 1:
-        return f"step-{row.died_cycle}"
+        return _in_stage(tr("step-{cycle} OOM", cycle=row.died_cycle), row)
     if row.died_stage is None:
-        return ""
-    kind = row.died_stage.rpartition(".")[2]
+        return "OOM"
+    return _in_stage(tr(f"{kind_of(row.died_stage)} OOM"), row)
+
+
+def kind_of(stage: str) -> str:
+    """`backward`, `optimizer`, or `forward`: scores, GAN and sampling run before backward too."""
+    kind = stage.rpartition(".")[2]
     return kind if kind in ("backward", "optimizer") else "forward"
+
+
+def _in_stage(what: str, row: Row) -> str:
+    return what if row.died_stage is None else f"{what} ({row.died_stage})"

@@ -31,8 +31,9 @@ from dmad_sweep.records.settings import (
 )
 
 ISOLATIONS = ("fork", "spawn")
-VIEWS = ("tradeoff", "memory")
-FORMATS = ("terminal", "markdown", "csv")
+VIEWS = ("tradeoff", "growth", "memory")
+FORMATS = ("terminal", "markdown", "csv", "json")
+LANGUAGES = ("en", "zh")
 WORKLOADS = ("dmad",)
 
 
@@ -75,13 +76,19 @@ class Tracking:
 @dataclass
 class Report:
     sweep: str = documented("latest", "Which sweep to show: latest, a sweep's name, or all.")
-    view: str = documented("tradeoff", "tradeoff, or memory: what each peak is made of. csv has both.")
-    format: str = documented("terminal", "terminal, markdown or csv.")
+    view: str = documented(
+        "tradeoff",
+        "tradeoff; growth: the peak's stage, headroom, each row against the one above; or memory: what each "
+        "peak is made of. csv and json have all.",
+    )
+    format: str = documented("terminal", "terminal, markdown, csv or json.")
     output: str | None = documented(None, "File to write instead of the terminal.")
+    language: str = documented("en", "en or zh: of tables, plots and advice; csv and json are English.")
 
     def __post_init__(self) -> None:
         require_choice("report.view", self.view, VIEWS)
         require_choice("report.format", self.format, FORMATS)
+        require_choice("report.language", self.language, LANGUAGES)
 
 
 @dataclass

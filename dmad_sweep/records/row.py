@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from dmad_sweep.records.key import TrialKey
 from dmad_sweep.records.plan import Role
 from dmad_sweep.records.record import Record
-from dmad_sweep.records.result import Anatomy, Cycle, Peak, Result, Status
+from dmad_sweep.records.result import Anatomy, Cycle, MemoryReport, Peak, Result, Status, larger
+from dmad_sweep.records.variables import unshown_settings
 from dmad_sweep.records.verification import Verdict, judge
 
 SCHEMA_VERSION = 1
@@ -36,6 +37,18 @@ class Spread:
     def relative(self) -> float:
         """Half the range over the median: the ± of tables."""
         return (self.high - self.low) / 2 / self.median if self.median else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Floor:
+    """What of all networks together neither batch nor resolution lowers, in bytes."""
+
+    weight_bytes: int
+    gradient_bytes: int
+    state_bytes: int
+    gradient_set_bytes: int
+    """Gradients of the network that has the most: with accumulation they live beside activations."""
+    trained_parameters: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +104,10 @@ class Row:
     peak_cycle: int | None
     floor_bytes: int | None = None
     """Weights, gradients and optimizer states of all networks: what no batch or resolution lowers."""
+    floor: Floor | None = None
+    """Its parts as far as they had come to be; `floor_bytes` is their sum once all have."""
+    stage_peaks: dict[str, int] = field(default_factory=dict)
+    """Highest allocated bytes of each stage over first and steady cycles: what a fit is made from."""
     anatomy: Anatomy | None = None
     unexplained_bytes: int | None = None
     """Device peak less all that the anatomy counts."""
@@ -110,6 +127,8 @@ class Row:
     explanation: str | None
     """In words, why there is no measurement: the failure's message, or how the process ended."""
     key: TrialKey | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    """Settings beside those above that differ from their defaults; see records.variables."""
     reused_from: str | None = None
     """Sweep that measured this, where the row's own sweep took it over."""
     verdict: Verdict | None = None
@@ -177,6 +196,8 @@ def row_of(record: Record) -> Row:
         peak_stage=memory.peak_stage if memory else None,
         peak_cycle=memory.peak_cycle if memory else None,
         floor_bytes=floor_bytes(record),
+        floor=floor_of(record),
+        stage_peaks=stage_peaks(memory) if memory else {},
         anatomy=memory.anatomy if memory else None,
         unexplained_bytes=unexplained_bytes(record, device_peak),
         enqueue_share=enqueue_share(measured),
@@ -195,6 +216,7 @@ def row_of(record: Record) -> Row:
         verdict=verdict,
         gradient_l2=gradient_l2,
         key=plan.key,
+        settings=unshown_settings(plan),
         reused_from=record.reused_from.sweep if record.reused_from else None,
         remarks=remarks_of(record),
     )
@@ -265,6 +287,31 @@ def floor_bytes(record: Record) -> int | None:
     if not all(record.result.observed.optimizer_states.values()):
         return None
     return sum(size.floor_bytes for size in record.result.networks.values())
+
+
+def floor_of(record: Record) -> Floor | None:
+    """None where the networks were never built."""
+    if record.result is None or not record.result.networks:
+        return None
+    sizes = record.result.networks.values()
+    return Floor(
+        weight_bytes=sum(size.parameter_bytes + size.buffer_bytes for size in sizes),
+        gradient_bytes=sum(size.gradient_bytes for size in sizes),
+        state_bytes=sum(size.state_bytes for size in sizes),
+        gradient_set_bytes=max(size.gradient_bytes for size in sizes),
+        trained_parameters=sum(size.trained_parameters for size in sizes),
+    )
+
+
+def stage_peaks(memory: MemoryReport) -> dict[str, int]:
+    """By stage, the larger of its peaks in the first cycle and in the steady ones."""
+    found: dict[str, int] = {}
+    for peaks in (memory.first_cycle, memory.steady):
+        for stage, peak in peaks.items():
+            size = larger(found.get(stage), peak.allocated_bytes)
+            if size is not None:
+                found[stage] = size
+    return found
 
 
 def unexplained_bytes(record: Record, device_peak: int | None) -> int | None:

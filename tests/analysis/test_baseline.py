@@ -40,26 +40,29 @@ def rows() -> list[Row]:
 TERMINAL = """\
 sd15, dmd2, train · NVIDIA H200 with 140.00 GiB · torch 2.11.0+cu130
 in a table of its own: phase train
-                                                    peak   over           itera-
-               accu-  effec-                       allo-  base-  device     tion  data
-reso-          mula-    tive             check-    cated   line    peak     time  time  images                                   re-
-lution  batch   tion   batch  precision  pointing    GiB    GiB     GiB       ms    ms      /s  overflow                         marks
-───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-512         1      1       1  bf16       none      28.50  25.25   30.50  350 ±1%   3.0    2.83  no
-512         2      1       2  bf16       none      28.50  25.25   30.50        –     –       –  backward OOM (student.backward)  a
-512         4      1       4  bf16       none          –      –   30.50        –     –       –  killed (gan.forward)             b
-768         1      1       1  bf16       none      30.00      –   32.00  350 ±1%   3.0    2.83  no
+                                                    peak   over                                         itera-
+               accu-  effec-                       allo-  base-                        device   head-     tion  data
+reso-          mula-    tive             check-    cated   line  peak                    peak    room     time  time  images                      re-
+lution  batch   tion   batch  precision  pointing    GiB    GiB  in                       GiB     GiB       ms    ms      /s  overflow            marks
+────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+512         1      1       1  bf16       none      28.50  25.25  fake_score.optimizer   30.50  109.50  350 ±1%   3.0    2.83  no
+512         2      1       2  bf16       none      28.50  25.25  fake_score.optimizer   30.50  109.50        –     –       –  backward OOM        a
+                                                                                                                              (student.backward)
+512         4      1       4  bf16       none          –      –  –                      30.50  109.50        –     –       –  killed              b
+                                                                                                                              (gan.forward)
+768         1      1       1  bf16       none      30.00      –  fake_score.optimizer   32.00  108.00  350 ±1%   3.0    2.83  no
 a: asked for 58 MiB more when memory ran out
 b: ended by SIGKILL in gan.forward, cycle 2 of 5: it left no result
 
 sd15, dmd2, inference · NVIDIA H200 with 140.00 GiB · torch 2.11.0+cu130
 in a table of its own: phase inference
-                                                                           peak  device  iteration  data
-                                 effective                            allocated    peak       time  time  images
-resolution  batch  accumulation      batch  precision  checkpointing        GiB     GiB         ms    ms      /s  overflow                       remarks
-─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
-512             1             1          1  bf16       none                3.25    5.25          –   3.0       –  no
-768             1             1          1  bf16       none               28.50   30.50          –     –       –  forward OOM (student.forward)  a
+                                                    peak                                        itera-
+               accu-  effec-                       allo-                        device   head-    tion  data
+reso-          mula-    tive             check-    cated  peak                    peak    room    time  time  images                                 re-
+lution  batch   tion   batch  precision  pointing    GiB  in                       GiB     GiB      ms    ms      /s  overflow                       marks
+───────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
+512         1      1       1  bf16       none       3.25  fake_score.optimizer    5.25  134.75       –   3.0       –  no
+768         1      1       1  bf16       none      28.50  fake_score.optimizer   30.50  109.50       –     –       –  forward OOM (student.forward)  a
 a: asked for 58 MiB more when memory ran out
 
 """
@@ -102,19 +105,19 @@ a: asked for 58 MiB more when memory ran out
 MARKDOWN = """\
 **sd15, dmd2, train · NVIDIA H200 with 140.00 GiB · torch 2.11.0+cu130**
 
-In a table of its own: phase train.
+in a table of its own: phase train
 
-| resolution | batch | accumulation | effective batch | precision | checkpointing | peak allocated GiB | over baseline GiB | device peak GiB | iteration time ms | data time ms | images/s | overflow | remarks |
-| --- | ---: | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |
-| 512 | 1 | 1 | 1 | bf16 | none | 28.50 | 25.25 | 30.50 | 350 ±1% | 3.0 | 2.83 | no |  |
+| resolution | batch | accumulation | effective batch | precision | checkpointing | peak allocated GiB | over baseline GiB | peak in | device peak GiB | headroom GiB | iteration time ms | data time ms | images/s | overflow | remarks |
+| --- | ---: | ---: | ---: | --- | --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |
+| 512 | 1 | 1 | 1 | bf16 | none | 28.50 | 25.25 | fake\\_score.optimizer | 30.50 | 109.50 | 350 ±1% | 3.0 | 2.83 | no |  |
 
 **sd15, dmd2, inference · NVIDIA H200 with 140.00 GiB · torch 2.11.0+cu130**
 
-In a table of its own: phase inference.
+in a table of its own: phase inference
 
-| resolution | batch | accumulation | effective batch | precision | checkpointing | peak allocated GiB | device peak GiB | iteration time ms | data time ms | images/s | overflow | remarks |
-| --- | ---: | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |
-| 512 | 1 | 1 | 1 | bf16 | none | 3.25 | 5.25 | – | 3.0 | – | no |  |
+| resolution | batch | accumulation | effective batch | precision | checkpointing | peak allocated GiB | peak in | device peak GiB | headroom GiB | iteration time ms | data time ms | images/s | overflow | remarks |
+| --- | ---: | ---: | ---: | --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |
+| 512 | 1 | 1 | 1 | bf16 | none | 3.25 | fake\\_score.optimizer | 5.25 | 134.75 | – | 3.0 | – | no |  |
 """
 
 

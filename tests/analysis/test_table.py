@@ -105,10 +105,10 @@ d: KeyError: 'unet' second line
 MARKDOWN = """\
 **sd15, dmd2, train · NVIDIA H200 with 140.00 GiB · torch 2.11.0+cu130**
 
-| resolution | batch | accumulation | effective batch | precision | checkpointing | peak allocated GiB | device peak GiB | iteration time ms | data time ms | images/s | overflow | remarks |
-| --- | ---: | ---: | ---: | --- | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |
-| 512 | 1 | 1 | 1 | bf16 | none | 28.50 | 30.50 | 350 ±1% | 3.0 | 2.83 | no |  |
-| 768 | 4 | 1 | 4 | bf16 | none | 28.50 | 30.50 | – | – | – | backward OOM (student.backward) | a |
+| resolution | batch | accumulation | effective batch | precision | checkpointing | peak allocated GiB | peak in | device peak GiB | headroom GiB | iteration time ms | data time ms | images/s | overflow | remarks |
+| --- | ---: | ---: | ---: | --- | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | --- | --- |
+| 512 | 1 | 1 | 1 | bf16 | none | 28.50 | fake\\_score.optimizer | 30.50 | 109.50 | 350 ±1% | 3.0 | 2.83 | no |  |
+| 768 | 4 | 1 | 4 | bf16 | none | 28.50 | fake\\_score.optimizer | 30.50 | 109.50 | – | – | – | backward OOM (student.backward) | a |
 
 - a: asked for 58 MiB more when memory ran out
 """
@@ -133,9 +133,9 @@ a: asked for 58 MiB more when memory ran out
 """
 
 CSV = """\
-sweep,trial_id,role,index,repeat,status,model,recipe,student_update_freq,phase,data,resolution,height,width,batch,accumulation,effective_batch,precision,checkpointing,adapter,attention,optimizer,ema,device_name,torch,driver,code,device_total_gib,memory_limit_gib,peak_allocated_gib,peak_reserved_gib,device_peak_gib,after_load_gib,first_forward_gib,first_backward_gib,headroom_gib,iteration_ms,student_turn_ms,fake_score_turn_ms,data_ms,enqueue_share,unexplained_gib,floor_gib,images_per_s,over_baseline_gib,iteration_low_ms,iteration_high_ms,peak_stage,weight_gib,gradient_gib,state_gib,activation_gib,fragmentation_gib,context_gib,peak_cycle,overflow,died_stage,died_cycle,oom_requested_bytes,verdict,gradient_l2,reused_from,remarks
-test,0000000000000000,combination,0,0,ok,sd15,dmd2,10,train,synthetic,512,512,512,1,1,1,bf16,none,full,auto,adamw,none,NVIDIA H200,2.11.0+cu130,580.1,c0de,140.0,,28.5,29.5,30.5,8.0,11.0,12.0,109.5,350.0,300.0,320.0,3.0,0.5,0.5,5.960464477539063e-08,2.8328611898017,,349.0,353.0,fake_score.optimizer,8.0,3.0,13.0,4.25,1.0,0.75,2,no,,,,,,,
-test,0000000000000005,combination,5,0,oom,sd15,dmd2,10,train,synthetic,768,768,768,4,1,4,bf16,none,full,auto,adamw,none,NVIDIA H200,2.11.0+cu130,580.1,c0de,140.0,,28.5,29.5,30.5,8.0,11.0,12.0,109.5,,,,,,,5.960464477539063e-08,,,,,fake_score.optimizer,,,,,,,2,backward OOM (student.backward),student.backward,1,60817408,,,,asked for 58 MiB more when memory ran out
+sweep,trial_id,role,index,repeat,status,model,recipe,student_update_freq,phase,data,resolution,height,width,batch,accumulation,effective_batch,precision,checkpointing,adapter,attention,optimizer,ema,device_name,torch,driver,code,device_total_gib,memory_limit_gib,peak_allocated_gib,peak_reserved_gib,device_peak_gib,after_load_gib,first_forward_gib,first_backward_gib,headroom_gib,iteration_ms,student_turn_ms,fake_score_turn_ms,data_ms,enqueue_share,unexplained_gib,floor_gib,images_per_s,peak_ratio,time_ratio,grown_with,over_baseline_gib,iteration_low_ms,iteration_high_ms,peak_stage,weight_gib,gradient_gib,state_gib,activation_gib,fragmentation_gib,context_gib,peak_cycle,overflow,died_stage,died_cycle,oom_requested_bytes,verdict,gradient_l2,reused_from,remarks
+test,0000000000000000,combination,0,0,ok,sd15,dmd2,10,train,synthetic,512,512,512,1,1,1,bf16,none,full,auto,adamw,none,NVIDIA H200,2.11.0+cu130,580.1,c0de,140.0,,28.5,29.5,30.5,8.0,11.0,12.0,109.5,350.0,300.0,320.0,3.0,0.5,0.5,5.960464477539063e-08,2.8328611898017,,,,,349.0,353.0,fake_score.optimizer,8.0,3.0,13.0,4.25,1.0,0.75,2,no,,,,,,,
+test,0000000000000005,combination,5,0,oom,sd15,dmd2,10,train,synthetic,768,768,768,4,1,4,bf16,none,full,auto,adamw,none,NVIDIA H200,2.11.0+cu130,580.1,c0de,140.0,,28.5,29.5,30.5,8.0,11.0,12.0,109.5,,,,,,,5.960464477539063e-08,,,,,,,,fake_score.optimizer,,,,,,,2,backward OOM (student.backward),student.backward,1,60817408,,,,asked for 58 MiB more when memory ran out
 """
 
 
@@ -209,8 +209,8 @@ def test_what_may_not_be_compared_stands_in_tables_of_its_own(rows: list[Row]) -
     other = replace(row_of(make_record(fp32)), code="beef")
     shown = render([*rows, other], "markdown")
     assert shown.count("| resolution |") == 2
-    assert "In a table of its own: precision bf16, code c0de." in shown
-    assert "In a table of its own: precision fp32, code beef." in shown
+    assert "in a table of its own: precision bf16, code c0de\n" in shown
+    assert "in a table of its own: precision fp32, code beef\n" in shown
 
 
 @pytest.mark.parametrize(
