@@ -1,18 +1,15 @@
 """A real store: SQLite in a folder, and a real server over one."""
 
 import multiprocessing
-import os
 import shutil
-import socket
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
 import traceback
-import urllib.request
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +28,7 @@ from dmad_sweep.tracking.faults import told
 from dmad_sweep.tracking.location import database_file, redacted, resolve
 from dmad_sweep.tracking.store import Store
 from dmad_sweep.tracking.trial_run import TAG_LIMIT, TrialRun
+from servers import mlflow_server, postgresql
 
 
 @pytest.fixture(scope="session")
@@ -406,37 +404,15 @@ def test_processes_that_open_an_empty_store_at_once_all_work(outputs: OutputsFol
     assert len(Store.open(None, "dmad_sweep", outputs).rows("all")) == 3
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """`mlflow server` over SQLite on a free port."""
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """`mlflow server` over either database."""
     folder = tmp_path_factory.mktemp("server")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    process = subprocess.Popen(
-        [
-            sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port),
-            "--workers", "1", "--backend-store-uri", f"sqlite:///{folder}/server.db",
-            "--artifacts-destination", str(folder / "artifacts"),
-        ],
-        env=os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )  # fmt: skip
-    uri = f"http://127.0.0.1:{port}"
-    deadline = time.monotonic() + 120
-    while True:
-        try:
-            urllib.request.urlopen(f"{uri}/health", timeout=1).close()
-            break
-        except OSError:
-            assert time.monotonic() < deadline, "the server did not start"
-            assert process.poll() is None
-            time.sleep(0.2)
-    yield uri
-    os.killpg(process.pid, 15)
-    process.wait(20)
+    with ExitStack() as stack:
+        backend = f"sqlite:///{folder}/server.db"
+        if request.param == "postgresql":
+            backend = stack.enter_context(postgresql())
+        yield stack.enter_context(mlflow_server(backend, folder))
 
 
 def test_a_server_holds_the_same(server: str, outputs: OutputsFolder, tmp_path: Path) -> None:
@@ -451,6 +427,45 @@ def test_a_server_holds_the_same(server: str, outputs: OutputsFolder, tmp_path: 
     saved = fresh._client.download_artifacts(run.info.run_id, "record.json", str(tmp_path))
     assert '"schema_version": 1' in Path(saved).read_text()
     assert fresh.ui_command() == server
+
+
+def test_logging_to_a_server_twice_changes_nothing(server: str, outputs: OutputsFolder) -> None:
+    store = Store.open(server, "twice", outputs)
+    for _ in range(2):
+        log(store, make_record(), outputs)
+    assert store.import_records(outputs.sweep("test")) == 0
+    on_disk(make_record(make_gpu_plan(index=1)), outputs)
+    assert store.import_records(outputs.sweep("test")) == 1
+    assert len(list(store._search("tags.`dmad.kind` = 'trial'"))) == 2
+    assert len(list(store._search("tags.`dmad.kind` = 'sweep'"))) == 1
+
+
+@pytest.mark.parametrize("name", ["it's", 'a "b"', "a`b\\c", "ü\nnew line", "a%b_c"])
+def test_a_server_finds_any_name_again(name: str, server: str, outputs: OutputsFolder) -> None:
+    record = make_record(replace(make_gpu_plan(), sweep=name))
+    folder = on_disk(make_record(), outputs)
+    for _ in range(2):
+        store = Store.open(server, f"names of {outputs.path.parent.name}", outputs)
+        store.begin_sweep(name)
+        store.log_trial(record, folder)
+    assert [row.sweep for row in store.rows(name)] == [name]
+
+
+def test_a_sweep_writes_to_a_server(server: str, tmp_path: Path) -> None:
+    """The command, its table, and the same command again, which takes all over through the server."""
+    arguments = ["-m", "batch=1,2", "device=cpu", "resolution=64", "schedule=quick", "baseline=false"]
+    command = [sys.executable, "-m", "dmad_sweep", *arguments, f"tracking.uri={server}"]
+    tracked = [*command, "tracking.experiment=real", f"outputs={tmp_path / 'out puts'}"]
+    for taken in (0, 2):
+        done = subprocess.run(tracked, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("taken from sweep") == taken
+        assert f"open it in MLflow:     {server}" in done.stdout
+    store = Store.open(server, "real", OutputsFolder(tmp_path / "elsewhere"))
+    assert [row.batch for row in store.rows("all")] == [1, 2]
+    assert [run.info.status for run in store._search("")] == ["FINISHED"] * 6
+    assert store.record(store.rows("all")[0].trial_id).status == "ok"
+    assert not (tmp_path / "out puts" / "artifacts").exists()
 
 
 def test_a_server_that_is_not_there(outputs: OutputsFolder) -> None:
