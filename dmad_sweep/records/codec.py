@@ -10,6 +10,7 @@ import json
 import math
 import os
 import tempfile
+import threading
 import types
 import typing
 from pathlib import Path
@@ -18,6 +19,8 @@ from typing import Any, TypeVar
 from dmad_sweep.errors import RecordError
 
 T = TypeVar("T")
+
+_reading_umask = threading.Lock()
 
 LARGEST_INTEGER = 2**63 - 1
 """What databases hold; a larger number of bytes is no measurement."""
@@ -59,11 +62,20 @@ def write_atomically(path: Path, text: str) -> None:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             stream.write(text)
             stream.flush()
+            os.fchmod(stream.fileno(), 0o666 & ~_umask())  # mkstemp's is for its owner alone
             os.fsync(stream.fileno())
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def _umask() -> int:
+    """Of this process; it can only be read by setting it."""
+    with _reading_umask:
+        mask = os.umask(0o077)
+        os.umask(mask)
+    return mask
 
 
 def read_json(kind: type[T], path: Path) -> T:

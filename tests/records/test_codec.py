@@ -1,6 +1,7 @@
 """Records survive the disk; what is not a record is refused by name."""
 
 import json
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -35,6 +36,16 @@ def test_a_plan_comes_back_equal(tmp_path: Path) -> None:
     plan = make_plan(sweep="naïve 试验 \n '\"")
     write_json(tmp_path / "plan.json", plan)
     assert read_json(Plan, tmp_path / "plan.json") == plan
+
+
+def test_files_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        write_json(tmp_path / "plan.json", make_plan())
+        assert os.umask(0o027) == 0o027
+    finally:
+        os.umask(before)
+    assert (tmp_path / "plan.json").stat().st_mode & 0o777 == 0o640
 
 
 def test_nested_values_come_back_typed() -> None:
