@@ -85,13 +85,26 @@ def _finish(code: int) -> int:
         answers = sweep.finish(interrupted=code == INTERRUPTED)
         if not answers:
             return code
-        from dmad_sweep.report import show
+        from dmad_sweep.analysis.baseline import lack_baseline
+        from dmad_sweep.report import show_rows
         from dmad_sweep.tracking.location import redacted
 
         settings = sweep.settings
-        settings.report.sweep = sweep.folder.name
+        rows = sweep.rows()
         print()
-        show(sweep.store, settings.report)
+        if rows:
+            show_rows(rows, sweep.baselines() if lack_baseline(rows) else [], settings.report)
+        if sweep.store_error is not None:
+            print(f"dmad_sweep: {sweep.store_error}", file=sys.stderr)
+            print(
+                f"dmad_sweep: not all of this is in MLflow yet; the records are in {sweep.folder.path}, and "
+                "the next sweep with this store imports them, or: "
+                f"{_report_command(sweep.folder.name, settings)} report.import_records=true",
+                file=sys.stderr,
+            )
+            if code == INTERRUPTED:
+                print(f"continue with:         {redacted(shlex.join(sys.orig_argv))}")
+            return code or 1
         print(f"show this table again: {_report_command(sweep.folder.name, settings)}")
         print(f"open it in MLflow:     {sweep.store.ui_command()}")
         if code == INTERRUPTED:

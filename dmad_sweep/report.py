@@ -11,9 +11,11 @@ from omegaconf import DictConfig
 from dmad_sweep.analysis.baseline import lack_baseline
 from dmad_sweep.analysis.table import render
 from dmad_sweep.config.entry import run, settings_of
+from dmad_sweep.config.project import conf_folder
 from dmad_sweep.config.schema import Report
 from dmad_sweep.errors import ConfigError
 from dmad_sweep.records.files import OutputsFolder
+from dmad_sweep.records.row import Row
 from dmad_sweep.tracking.store import Store
 
 WIDTH_OF_A_PIPE = 160
@@ -26,8 +28,26 @@ def main(argv: Sequence[str] | None = None) -> int:
 def task(config: DictConfig) -> None:
     settings = settings_of(config)
     outputs = OutputsFolder(Path(settings.outputs))
-    store = Store.open(settings.tracking.uri, settings.tracking.experiment, outputs, create=False)
+    wanted = settings.report.import_records
+    store = Store.open(settings.tracking.uri, settings.tracking.experiment, outputs, create=wanted)
+    if wanted:
+        _import_records(outputs, store)
     show(store, settings.report)
+
+
+def _import_records(outputs: OutputsFolder, store: Store) -> None:
+    """What this tells goes to standard error: the table may be piped into a file."""
+    from dmad_sweep.sweep.catching_up import import_all
+    from dmad_sweep.sweep.devices import Nvml
+    from dmad_sweep.sweep.provenance import provenance
+    from dmad_sweep.sweep.recovery import recover
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    if left := recover(outputs, provenance(conf_folder(), Nvml().driver)):
+        say(f"{left} trials of sweeps that were killed have a record now")
+    import_all(outputs, store, say)
 
 
 def show(store: Store, report: Report, stream: TextIO | None = None) -> None:
@@ -37,9 +57,15 @@ def show(store: Store, report: Report, stream: TextIO | None = None) -> None:
         TrackingError: the store does not hold what `report` asks for.
         ConfigError: the file cannot be written.
     """
-    stream = stream or sys.stdout
     rows = store.rows(report.sweep)
-    baselines = store.baselines() if lack_baseline(rows) else []
+    show_rows(rows, store.baselines() if lack_baseline(rows) else [], report, stream)
+
+
+def show_rows(
+    rows: Sequence[Row], baselines: Sequence[Row], report: Report, stream: TextIO | None = None
+) -> None:
+    """As `show`, of rows that the caller has. Raises ConfigError."""
+    stream = stream or sys.stdout
     if report.output is not None:
         path = Path(report.output).expanduser()
         try:

@@ -231,6 +231,61 @@ def test_a_store_that_goes_away_costs_no_trial(project: Path) -> None:
     assert len(re.findall(r"^64 ", done.stdout, re.MULTILINE)) == 2
 
 
+def test_a_store_that_stays_away_costs_no_row_of_the_table(project: Path) -> None:
+    """From the first trial to the end; then the records wait for the next sweep, or for the command."""
+    code = (
+        "import os, sys; from dmad_sweep import app; from dmad_sweep.sweep.sweep import Sweep\n"
+        "end = Sweep._finish_trial\n"
+        "def away(self, record):\n"
+        "    os.path.isdir('moved') or os.rename(self.store._outputs.database, 'moved')\n"
+        "    os.makedirs(self.store._outputs.database, exist_ok=True)\n"
+        "    self.store._client._tracking_client.store.engine.dispose()\n"
+        "    end(self, record)\n"
+        "Sweep._finish_trial = away\n"
+        f"sys.exit(app.main({['-m', 'batch=1', *QUICK]!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "not all of this is in MLflow yet" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert re.findall(r"^64 +(\d)", done.stdout, re.MULTILINE) == ["1"]
+    database = OutputsFolder(project / "outputs").database
+    database.rmdir()
+    (project / "moved").rename(database)
+    shown = run(project, "report.import_records=true", "report.format=csv", module="dmad_sweep.report")
+    assert shown.returncode == 0, shown.stderr
+    assert "1 trials imported from" in shown.stderr
+    assert shown.stdout.count("\n") == 2
+    again = run(project, "report.import_records=true", "report.format=csv", module="dmad_sweep.report")
+    assert "0 trials imported from" in again.stderr
+    assert again.stdout == shown.stdout
+    store = Store.open(None, "dmad_sweep", OutputsFolder(project / "outputs"))
+    assert "RUNNING" not in {run.info.status for run in store._search("")}
+
+
+def test_sweeps_that_start_at_once_on_an_empty_store_lose_nothing(project: Path) -> None:
+    """The first ones ever: each would create the store."""
+    started = [
+        subprocess.Popen(
+            command("-m", "batch=1,2", "resume=false", *QUICK),
+            cwd=project,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    for process in started:
+        stdout, stderr = process.communicate(timeout=300)
+        assert process.returncode == 0, stderr
+        assert "locked" not in stderr
+        assert "not in MLflow" not in stderr
+        assert re.findall(r"^64 +(\d)", stdout, re.MULTILINE) == ["1", "2"]
+    store = Store.open(None, "dmad_sweep", OutputsFolder(project / "outputs"))
+    assert sorted(row.batch for row in store.rows("all")) == [1, 1, 1, 2, 2, 2]
+    assert [run.info.status for run in store._search("")] == ["FINISHED"] * 9
+
+
 def test_an_installation_without_a_working_diffusers_says_so(project: Path, tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "diffusers.py").write_text("raise ImportError('half installed')")

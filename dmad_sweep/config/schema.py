@@ -84,6 +84,9 @@ class Report:
     format: str = documented("terminal", "terminal, markdown, csv or json.")
     output: str | None = documented(None, "File to write instead of the terminal.")
     language: str = documented("en", "en or zh: of tables, plots and advice; csv and json are English.")
+    import_records: bool = documented(
+        False, "First write to the store every record of the outputs folder that it lacks."
+    )
 
     def __post_init__(self) -> None:
         require_choice("report.view", self.view, VIEWS)

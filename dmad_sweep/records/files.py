@@ -78,6 +78,11 @@ class SweepFolder:
         return self.path / "running.lock"
 
     @property
+    def waiting(self) -> Path:
+        """Names the store that may lack trials of this sweep; gone once it has them all."""
+        return self.path / "waiting_for_store"
+
+    @property
     def lock(self) -> Path:
         """Held while the sweep's run is created in the store."""
         return self.path / "sweep.lock"

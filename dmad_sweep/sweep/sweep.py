@@ -1,12 +1,12 @@
 """All trials of one command, in the process that launched them, and of one combination elsewhere."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from time import monotonic
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from dmad_sweep.config.schema import Config
 from dmad_sweep.errors import RecordError, TrackingError
@@ -18,10 +18,15 @@ from dmad_sweep.records.record import Record
 from dmad_sweep.records.result import RESULT_STATUSES
 from dmad_sweep.records.row import Row, row_of
 from dmad_sweep.sweep.baseline import Baselines, baseline_settings
+from dmad_sweep.sweep.catching_up import catch_up, mark_waiting
 from dmad_sweep.sweep.display import Display
 from dmad_sweep.sweep.resume import measured_before, taken_over
 from dmad_sweep.sweep.runner import TrialRunner, name_taken, sweep_folder
+from dmad_sweep.tracking.location import redacted
 from dmad_sweep.tracking.store import Store
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 60.0, 600.0
+"""How long a store that failed is left alone; each failure doubles it."""
 
 
 class Sweep:
@@ -35,6 +40,9 @@ class Sweep:
         self._baselines = Baselines(self._earlier_baselines)
         self.folder = sweep_folder(settings)
         self._running = FileLock(self.folder.running)
+        self.store_error: TrackingError | None = None
+        """Why not all of the sweep is in the store, after `finish`."""
+        self._pause_s, self._paused_until = FIRST_PAUSE_S, 0.0
 
     @property
     def begun(self) -> bool:
@@ -65,12 +73,17 @@ class Sweep:
         assert self._display is not None
         if not settings.resume:
             return None
+        if self._paused:
+            self._display.say(f"{plan.label}: measured without a look at earlier results, the store is away")
+            return None
         assert plan.key is not None
         try:
             row, changed = measured_before(plan, self.store.measured(plan.key.combination))
             record = self._earlier_record(row) if row else None
         except (TrackingError, RecordError) as error:
             self._display.say(f"{plan.label}: measured again, earlier results cannot be read ({error})")
+            if isinstance(error, TrackingError):
+                self._pause()
             return None
         if record is None:
             if changed:
@@ -122,10 +135,40 @@ class Sweep:
         assert self._display is not None
         self._display.end(record)
         self._baselines.note(row_of(record))
+        if self._paused:
+            return
         try:
             self.store.log_trial(record, self.folder.trial_of(record.plan))
         except TrackingError as error:
+            self._pause()
             self._display.say(f"not in MLflow yet, tried again at the end; its record is on disk ({error})")
+
+    @property
+    def _paused(self) -> bool:
+        return monotonic() < self._paused_until
+
+    def _pause(self) -> None:
+        """Leave a store that failed alone for a while: retries would cost every trial a minute."""
+        self.store.patience_s = 0.0
+        self._paused_until = monotonic() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+
+    def baselines(self) -> list[Row]:
+        """Of all sweeps, where the store can tell."""
+        try:
+            return [] if self.store_error else self.store.baselines()
+        except TrackingError:
+            return []
+
+    def rows(self) -> list[Row]:
+        """What the sweep found, from its records, whatever became of the store."""
+        found = []
+        for trial in self.folder.trials():
+            try:
+                found.append(row_of(read_json(Record, trial.record)))
+            except RecordError:
+                continue
+        return found
 
     def finish(self, *, interrupted: bool) -> list[bool]:
         """Import what workers left, close everything; for each trial begun, whether it has its answer."""
@@ -144,12 +187,21 @@ class Sweep:
                 self.store.end_sweep(self.folder.name, "FAILED")
             return []
         answers = [_answers(trial.record) for trial in self.folder.trials()]
-        self.store.begin_sweep(self.folder.name)
-        self.store.import_records(self.folder)
-        self.store.end_sweep(
-            self.folder.name, "KILLED" if interrupted else "FINISHED" if all(answers) else "FAILED"
-        )
+        try:
+            mark_waiting(self.folder, self._place)
+            self.store.begin_sweep(self.folder.name)
+            self.store.import_records(self.folder)
+            self.store.end_sweep(
+                self.folder.name, "KILLED" if interrupted else "FINISHED" if all(answers) else "FAILED"
+            )
+            self.folder.waiting.unlink(missing_ok=True)
+        except TrackingError as error:
+            self.store_error = error
         return answers
+
+    @property
+    def _place(self) -> str:
+        return f"{redacted(self.store.uri)} {self.settings.tracking.experiment}"
 
     @cached_property
     def store(self) -> Store:
@@ -176,22 +228,10 @@ class Sweep:
             self._running.acquire()
             if left := self._runner.recover(settings):
                 self._display.say(f"{left} trials of sweeps that were killed have a record now")
-            self._close_dead_sweeps()
+            mark_waiting(self.folder, self._place)
+            catch_up(OutputsFolder(Path(settings.outputs)), self.store, self._place, self._display.say)
             self.store.begin_sweep(self.folder.name)
         return self._runner
-
-    def _close_dead_sweeps(self) -> None:
-        """Complete in the store what sweeps of this outputs folder did not live to write."""
-        assert self._display is not None
-        outputs = OutputsFolder(Path(self.settings.outputs))
-        for name in self.store.open_sweeps():
-            folder = outputs.sweep(name)
-            if not folder.path.is_dir():
-                continue  # of another outputs folder or host: nothing can be told of it here
-            with suppress(Timeout), FileLock(folder.running, timeout=0):
-                imported = self.store.import_records(folder)
-                self.store.end_sweep(name, "KILLED")
-                self._display.say(f"sweep {name} was not closed: closed now, {imported} trials imported")
 
 
 def run_elsewhere(settings: Config, index: int) -> list[Record]:

@@ -44,7 +44,8 @@ def connect(uri: str, outputs: OutputsFolder, *, create: bool) -> "MlflowClient"
         from mlflow import MlflowClient
 
         for name in ("alembic", "mlflow.store"):
-            logging.getLogger(name).setLevel(logging.ERROR)
+            # what they say of a fault, with its traceback, `told` says in a line and without secrets
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         client.search_experiments(max_results=1)
         return client

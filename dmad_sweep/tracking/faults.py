@@ -56,6 +56,9 @@ class Located(Protocol):
     @property
     def uri(self) -> str: ...
 
+    @property
+    def patience_s(self) -> float: ...
+
 
 S = TypeVar("S", bound=Located)
 P = ParamSpec("P")
@@ -63,7 +66,7 @@ R = TypeVar("R")
 
 
 def patiently(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Repeat a method for a minute while its store is locked, busy or away; then raise TrackingError.
+    """Repeat a method while its store is locked or away, as long as its patience lasts; then raise.
 
     The method runs from its beginning again, so it must first look for what it did before.
     """
@@ -73,7 +76,7 @@ def patiently(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S,
         retrying = Retrying(
             retry=retry_if_exception(_passes),
             wait=wait_random_exponential(multiplier=0.2, max=5),
-            stop=stop_after_delay(RETRY_FOR_S),
+            stop=stop_after_delay(self.patience_s),
             reraise=True,
         )
         with told(self.uri):

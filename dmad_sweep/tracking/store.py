@@ -17,7 +17,7 @@ from dmad_sweep.records.record import Record
 from dmad_sweep.records.row import Row
 from dmad_sweep.tracking.artifacts import capped
 from dmad_sweep.tracking.client import connect
-from dmad_sweep.tracking.faults import patiently
+from dmad_sweep.tracking.faults import RETRY_FOR_S, patiently
 from dmad_sweep.tracking.location import is_server, redacted, resolve
 from dmad_sweep.tracking.trial_run import COMBINATION, KIND, ROW, SWEEP, TAG_LIMIT, TRIAL_ID, TrialRun
 
@@ -44,6 +44,7 @@ class Store:
 
     def __init__(self, client: "MlflowClient", uri: str, experiment: str, outputs: OutputsFolder) -> None:
         self.uri = uri
+        self.patience_s = RETRY_FOR_S
         self._client, self._experiment, self._outputs = client, experiment, outputs
         self._experiment_id: str | None = None
         self._sweep_runs: dict[str, str] = {}
@@ -291,10 +292,19 @@ def _quoted(value: str) -> str | None:
 
 def _readable_records(sweep: SweepFolder) -> Iterator[tuple[Record, TrialFolder]]:
     for folder in sweep.trials():
+        if not folder.record.exists():
+            continue  # it never began (a full disk), or it runs: there is nothing to import yet
         try:
-            yield read_json(Record, folder.record), folder
+            record = read_json(Record, folder.record)
         except RecordError as error:
             log.warning("not imported: %s", error)
+            continue
+        if record.plan.sweep != sweep.name:
+            log.warning(
+                "not imported: %s is of sweep %s, not %s", folder.record, record.plan.sweep, sweep.name
+            )
+            continue
+        yield record, folder
 
 
 def _row_of(run: "Run") -> Row | None:

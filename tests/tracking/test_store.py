@@ -219,6 +219,22 @@ def test_import_adds_what_the_store_lacks(store: Store, outputs: OutputsFolder) 
     assert [row.index for row in store.rows("test")] == [0, 1]
 
 
+def test_what_is_not_imported_is_told_and_a_trial_that_never_began_is_none(
+    store: Store, outputs: OutputsFolder, caplog: pytest.LogCaptureFixture
+) -> None:
+    on_disk(make_record(), outputs)
+    sweep = outputs.sweep("test")
+    sweep.trial(1).path.mkdir()
+    strange = sweep.trial(2)
+    strange.path.mkdir()
+    write_json(strange.record, make_record(replace(make_gpu_plan(index=2), sweep="another")))
+    assert store.import_records(sweep) == 1
+    assert [line.getMessage() for line in caplog.records if "not imported" in line.getMessage()] == [
+        f"not imported: {strange.record} is of sweep another, not test"
+    ]
+    assert len(store.rows("all")) == 1
+
+
 def test_a_sweep_that_is_imported_late_is_not_the_latest(store: Store, outputs: OutputsFolder) -> None:
     log(store, make_record(), outputs)
     on_disk(make_record(replace(make_gpu_plan(index=1), sweep="older")), outputs)
