@@ -93,7 +93,9 @@ def _finish(code: int) -> int:
         rows = sweep.rows()
         print()
         if rows:
-            show_rows(rows, sweep.baselines() if lack_baseline(rows) else [], settings.report)
+            show_rows(
+                rows, sweep.baselines() if lack_baseline(rows) else [], settings.report, settings.target
+            )
         if sweep.store_error is not None:
             print(f"dmad_sweep: {sweep.store_error}", file=sys.stderr)
             print(
@@ -129,6 +131,7 @@ def _report_command(name: str, settings: Any) -> str:
         parts.append(f"tracking.uri={redacted(settings.tracking.uri)}")
     if settings.tracking.experiment != Tracking().experiment:
         parts.append(f"tracking.experiment={settings.tracking.experiment}")
+    parts += [f"target.{name}={value}" for name, value in vars(settings.target).items() if value is not None]
     return shlex.join(parts)
 
 

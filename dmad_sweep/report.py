@@ -3,6 +3,7 @@
 import shutil
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -16,6 +17,7 @@ from dmad_sweep.config.schema import Report
 from dmad_sweep.errors import ConfigError
 from dmad_sweep.records.files import OutputsFolder
 from dmad_sweep.records.row import Row
+from dmad_sweep.records.settings import Target
 from dmad_sweep.tracking.store import Store
 
 WIDTH_OF_A_PIPE = 160
@@ -32,7 +34,7 @@ def task(config: DictConfig) -> None:
     store = Store.open(settings.tracking.uri, settings.tracking.experiment, outputs, create=wanted)
     if wanted:
         _import_records(outputs, store)
-    show(store, settings.report)
+    show(store, settings.report, settings.target)
 
 
 def _import_records(outputs: OutputsFolder, store: Store) -> None:
@@ -50,7 +52,7 @@ def _import_records(outputs: OutputsFolder, store: Store) -> None:
     import_all(outputs, store, say)
 
 
-def show(store: Store, report: Report, stream: TextIO | None = None) -> None:
+def show(store: Store, report: Report, target: Target, stream: TextIO | None = None) -> None:
     """Print the table to `stream` (standard output), or write it to the file that `report` names.
 
     Raises:
@@ -58,36 +60,37 @@ def show(store: Store, report: Report, stream: TextIO | None = None) -> None:
         ConfigError: the file cannot be written.
     """
     rows = store.rows(report.sweep)
-    show_rows(rows, store.baselines() if lack_baseline(rows) else [], report, stream)
+    show_rows(rows, store.baselines() if lack_baseline(rows) else [], report, target, stream)
 
 
 def show_rows(
-    rows: Sequence[Row], baselines: Sequence[Row], report: Report, stream: TextIO | None = None
+    rows: Sequence[Row],
+    baselines: Sequence[Row],
+    report: Report,
+    target: Target,
+    stream: TextIO | None = None,
 ) -> None:
     """As `show`, of rows that the caller has. Raises ConfigError."""
     stream = stream or sys.stdout
-    if report.output is not None:
-        path = Path(report.output).expanduser()
-        try:
-            path.write_text(
-                render(rows, report.format, view=report.view, baselines=baselines, language=report.language),
-                encoding="utf-8",
-            )
-        except OSError as error:
-            raise ConfigError(f"report.output={path} cannot be written: {error.strerror}") from error
-        print(f"wrote {path}", file=stream)
-        return
-    width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
-    table = render(
+    rendered = partial(
+        render,
         rows,
         report.format,
         view=report.view,
         baselines=baselines,
         language=report.language,
-        width=width,
-        colour=stream.isatty(),
+        target=target,
     )
-    print(table, end="", file=stream)
+    if report.output is not None:
+        path = Path(report.output).expanduser()
+        try:
+            path.write_text(rendered(), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"report.output={path} cannot be written: {error.strerror}") from error
+        print(f"wrote {path}", file=stream)
+        return
+    width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
+    print(rendered(width=width, colour=stream.isatty()), end="", file=stream)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from dmad_sweep.records.codec import write_json
 from dmad_sweep.records.files import OutputsFolder
 from dmad_sweep.records.record import Record
 from dmad_sweep.records.row import row_of
-from dmad_sweep.records.settings import Phase
+from dmad_sweep.records.settings import Phase, Target
 from dmad_sweep.report import main, show
 from dmad_sweep.tracking.store import Store
 
@@ -81,7 +81,7 @@ def test_any_sweep_in_any_format(
     before = everything_in(project)
     assert main([*arguments, f"report.format={style}"]) == 0
     printed = capsys.readouterr()
-    assert printed.out == render([row_of(record) for record in records], style, width=140)
+    assert printed.out == render([row_of(record) for record in records], style, width=140, target=Target())
     assert printed.err == ""
     assert everything_in(project) == before
 
@@ -97,23 +97,25 @@ def test_baselines_of_other_sweeps_are_asked_for_where_the_shown_one_lacks_them(
     fill(store, folder, [inference])
     fill(store, folder, SECOND)
     shown = io.StringIO()
-    show(store, Report(format="markdown"), shown)
+    show(store, Report(format="markdown"), Target(), shown)
     assert shown.getvalue() == render(
-        [row_of(record) for record in SECOND], "markdown", baselines=[row_of(inference)]
+        [row_of(record) for record in SECOND], "markdown", baselines=[row_of(inference)], target=Target()
     )
     assert "| 28.50 | 25.25 |" in shown.getvalue()
     written = Report(format="markdown", output=str(tmp_path / "table.md"))
-    show(store, written, io.StringIO())
+    show(store, written, Target(), io.StringIO())
     assert (tmp_path / "table.md").read_text(encoding="utf-8") == shown.getvalue()
     monkeypatch.setattr(store, "baselines", lambda: pytest.fail("all are there"))
-    show(store, Report(sweep="all"), io.StringIO())
+    show(store, Report(sweep="all"), Target(), io.StringIO())
 
 
 def test_to_a_file(project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "table.md"
     assert main(["report.format=markdown", f"report.output={file}"]) == 0
     assert capsys.readouterr().out == f"wrote {file}\n"
-    assert file.read_text(encoding="utf-8") == render([row_of(record) for record in SECOND], "markdown")
+    assert file.read_text(encoding="utf-8") == render(
+        [row_of(record) for record in SECOND], "markdown", target=Target()
+    )
 
 
 @pytest.mark.parametrize(
@@ -152,5 +154,7 @@ def test_where_nothing_was_measured_nothing_is_made(
 def test_a_stream_of_the_callers(outputs: OutputsFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     stream = io.StringIO()
-    show(Store.open(None, "dmad_sweep", outputs), Report(), stream)
-    assert stream.getvalue() == render([row_of(record) for record in SECOND], "terminal", width=80)
+    show(Store.open(None, "dmad_sweep", outputs), Report(), Target(), stream)
+    assert stream.getvalue() == render(
+        [row_of(record) for record in SECOND], "terminal", width=80, target=Target()
+    )

@@ -11,8 +11,10 @@ from dmad_sweep.analysis.table_row import TableRow
 ESCAPES = str.maketrans({"|": "&#124;", "<": "&lt;", ">": "&gt;", "*": "\\*", "_": "\\_", "`": "\\`"})
 
 
-def as_markdown(groups: Sequence[Group[TableRow]], view: str) -> str:
-    return "\n".join(_table(group, view) for group in groups)
+def as_markdown(groups: Sequence[Group[TableRow]], view: str, advice: Sequence[str] = ()) -> str:
+    """`advice` stands below the tables."""
+    said = [f"- {_escaped(paragraph)}\n" for paragraph in advice]
+    return "\n".join([*(_table(group, view) for group in groups), *(["".join(said)] if said else [])])
 
 
 def _table(group: Group[TableRow], view: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dmad_sweep.analysis.baseline import over_baseline
+from dmad_sweep.analysis.counsel import counsel
 from dmad_sweep.analysis.grouping import Group, grouped
 from dmad_sweep.analysis.growth import with_growth
 from dmad_sweep.analysis.language import speaking, tr
@@ -11,6 +12,7 @@ from dmad_sweep.analysis.repeats import apart, merged
 from dmad_sweep.analysis.table_row import TableRow
 from dmad_sweep.analysis.variation import unshown
 from dmad_sweep.records.row import Row
+from dmad_sweep.records.settings import Target
 
 FOR_PROGRAMS = ("csv", "json")
 """Formats with a line for each trial, always in English."""
@@ -25,16 +27,20 @@ def render(
     language: str = "en",
     width: int | None = None,
     colour: bool = False,
+    target: Target | None = None,
 ) -> str:
     """The table of `rows` as `terminal`, `markdown`, `csv` or `json`; several where rows are not comparable.
 
     `view` is one of analysis.columns.VIEWS; csv and json hold all of them. People get one row for the repeats
     of a combination, other programs one for each trial. `baselines` are rows of other sweeps that training
     may be compared with; they are not shown. `language` is `en` or `zh`. `width` is the terminal's columns;
-    `colour` adds its escape sequences. Rows are put in order.
+    `colour` adds its escape sequences. With a `target` people are told what to change. Rows are put in order.
     """
-    with speaking("en" if style in FOR_PROGRAMS else language):
-        return _rendered(tables(rows, baselines, whole=style in FOR_PROGRAMS), style, view, width, colour)
+    for_programs = style in FOR_PROGRAMS
+    with speaking("en" if for_programs else language):
+        groups = tables(rows, baselines, whole=for_programs)
+        advice = [] if for_programs or target is None else counsel(groups, target)
+        return _rendered(groups, advice, style, view, width, colour)
 
 
 def tables(
@@ -64,17 +70,22 @@ def _second_variables_named(rows: Iterable[TableRow]) -> tuple[TableRow, ...]:
 
 
 def _rendered(
-    groups: Sequence[Group[TableRow]], style: str, view: str, width: int | None, colour: bool
+    groups: Sequence[Group[TableRow]],
+    advice: Sequence[str],
+    style: str,
+    view: str,
+    width: int | None,
+    colour: bool,
 ) -> str:
     match style:
         case "terminal":
             from dmad_sweep.analysis.terminal import as_terminal  # rich takes a while to load
 
-            return as_terminal(groups, view, width, colour)
+            return as_terminal(groups, view, width, colour, advice)
         case "markdown":
             from dmad_sweep.analysis.markdown import as_markdown
 
-            return as_markdown(groups, view)
+            return as_markdown(groups, view, advice)
         case "csv":
             from dmad_sweep.analysis.spreadsheet import as_csv
 

@@ -26,10 +26,22 @@ STYLES = {"ok": None, "oom": "red"}
 OTHER_STYLE = "yellow"
 
 
-def as_terminal(groups: Sequence[Group[TableRow]], view: str, width: int | None, colour: bool) -> str:
-    """`width` in columns; anything below 80 counts as 80."""
+def as_terminal(
+    groups: Sequence[Group[TableRow]],
+    view: str,
+    width: int | None,
+    colour: bool,
+    advice: Sequence[str] = (),
+) -> str:
+    """`width` in columns; anything below 80 counts as 80. `advice` stands below the tables."""
     width = max(width or DEFAULT_WIDTH, MINIMUM_WIDTH)
-    return "".join(_section(group, view, width, colour) for group in groups)
+    sections = [_section(group, view, width, colour) for group in groups]
+    if advice:
+        bullets = Table.grid(padding=(0, 1))
+        for paragraph in advice:
+            bullets.add_row("•", Text(paragraph))
+        sections.append(_drawn(Lines(bullets, Text()), width, colour))
+    return "".join(sections)
 
 
 def _section(group: Group[TableRow], view: str, width: int, colour: bool) -> str:

@@ -36,12 +36,15 @@ def gradient_l2(row: Row) -> str:
     return ABSENT if row.gradient_l2 is None else f"{row.gradient_l2:.1e}"
 
 
+def ms_of(seconds: float) -> str:
+    """Seconds as milliseconds."""
+    value = seconds_to_ms(seconds)
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
 def ms(spread: Spread | None) -> str:
     """Median in milliseconds."""
-    if spread is None:
-        return ABSENT
-    value = seconds_to_ms(spread.median)
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+    return ABSENT if spread is None else ms_of(spread.median)
 
 
 def ms_with_spread(spread: Spread | None) -> str:

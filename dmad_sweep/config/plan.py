@@ -31,11 +31,13 @@ def plan_trial(
         model = replace(model, name=AUTO_MODEL[device.kind])
     if model.pretrained is not None:
         model = replace(model, pretrained=_folder("model.pretrained", model.pretrained))
-    accumulation, target = settings.accumulation, settings.target
-    if accumulation.auto and target.effective_batch is not None:
-        steps, rest = divmod(target.effective_batch, settings.batch.size)
+    accumulation, target = settings.accumulation, Target()  # targets of the advice change no trial
+    if accumulation.auto and settings.target.effective_batch is not None:
+        steps, rest = divmod(settings.target.effective_batch, settings.batch.size)
         if rest == 0:  # the same trial as one whose steps were given; else capabilities tells why not
-            accumulation, target = Accumulation(steps), Target()
+            accumulation = Accumulation(steps)
+        else:
+            target = Target(settings.target.effective_batch)
     data = settings.data
     if data.root is not None:
         data = replace(data, root=_folder("data.root", data.root))

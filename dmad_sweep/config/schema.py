@@ -145,8 +145,8 @@ class Config:
 
     def __post_init__(self) -> None:
         require_choice("isolation", self.isolation, ISOLATIONS)
-        if self.accumulation.auto != (self.target.effective_batch is not None):
-            raise ConfigError("accumulation=auto and target.effective_batch=N go together: give both or none")
+        if self.accumulation.auto and self.target.effective_batch is None:
+            raise ConfigError("accumulation=auto needs target.effective_batch=N, which it makes up")
 
 
 def register() -> None:

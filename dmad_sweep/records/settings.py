@@ -99,12 +99,36 @@ class Accumulation:
 @dataclass
 class Target:
     effective_batch: int | None = documented(
-        None, "Effective batch that accumulation=auto makes up; a batch that does not divide it is invalid."
+        None,
+        "Effective batch that training needs: accumulation=auto makes it up (a batch that does not divide it "
+        "is invalid), and the report's advice reaches it.",
+    )
+    resolution: str | None = documented(
+        None, "Least resolution that training needs, 1024 or 512x768: where the report's advice leads."
+    )
+    headroom_gib: float | None = documented(
+        None, "GiB of the card that must stay free; null keeps a twentieth of it."
     )
 
     def __post_init__(self) -> None:
         if self.effective_batch is not None:
             require_minimum("target.effective_batch", self.effective_batch, 1)
+        if self.resolution is not None:
+            self.height_and_width()
+        if self.headroom_gib is not None:
+            require_minimum("target.headroom_gib", self.headroom_gib, 0)
+
+    def height_and_width(self) -> tuple[int, int] | None:
+        """Pixels of the resolution that is wanted. Raises ConfigError for what is none."""
+        if self.resolution is None:
+            return None
+        sides = self.resolution.split("x")
+        if len(sides) > 2 or not all(side.isascii() and side.isdigit() and int(side) for side in sides):
+            raise refuse(
+                "target.resolution", self.resolution, "give a side, 1024, or height x width, 512x768"
+            )
+        wanted = Resolution(int(sides[0]), int(sides[-1]))
+        return wanted.height, wanted.width
 
 
 @dataclass

@@ -33,7 +33,11 @@ def test_a_batch_that_does_not_divide_it_is_impossible(batch: int, near: int) ->
     assert reason == f"batch={batch} does not divide target.effective_batch=12; batch={near} does"
 
 
-@pytest.mark.parametrize(("auto", "target"), [(True, None), (False, 4)])
-def test_auto_and_target_go_together(auto: bool, target: int | None) -> None:
-    with pytest.raises(ConfigError, match="give both or none"):
-        Config(accumulation=Accumulation(auto=auto), target=Target(target))
+def test_auto_needs_a_target() -> None:
+    with pytest.raises(ConfigError, match=r"accumulation=auto needs target\.effective_batch"):
+        Config(accumulation=Accumulation(auto=True))
+
+
+def test_a_target_alone_is_the_reports_and_makes_no_other_trial() -> None:
+    plain, aimed = (planned(2, Accumulation(3), target) for target in (None, 12))
+    assert combination_digest(aimed) == combination_digest(plain)
