@@ -4,6 +4,11 @@ import os
 from pathlib import Path
 
 import pytest
+
+# Several test processes, each with its sweeps' children, share the cores: with a thread pool for every one
+# of them the suite took over an hour. Set before torch reads it; children inherit it.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 import torch
 
 from dmad_sweep.records.files import TrialFolder

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from dmad_sweep.analysis.baseline import over_baseline
-from dmad_sweep.analysis.counsel import counsel
 from dmad_sweep.analysis.grouping import Group, grouped
 from dmad_sweep.analysis.growth import with_growth
 from dmad_sweep.analysis.language import speaking, tr
@@ -39,8 +38,14 @@ def render(
     for_programs = style in FOR_PROGRAMS
     with speaking("en" if for_programs else language):
         groups = tables(rows, baselines, whole=for_programs)
-        advice = [] if for_programs or target is None else counsel(groups, target)
+        advice = [] if for_programs or target is None else _advice(groups, target)
         return _rendered(groups, advice, style, view, width, colour)
+
+
+def _advice(groups: Sequence[Group[TableRow]], target: Target) -> list[str]:
+    from dmad_sweep.analysis.counsel import counsel  # fits need numpy, which a start must not wait for
+
+    return counsel(groups, target)
 
 
 def tables(
