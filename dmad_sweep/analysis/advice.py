@@ -5,8 +5,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from dmad_sweep.analysis.facts import Facts, size_of
-from dmad_sweep.analysis.fit import Cell, cell_of, family_of
-from dmad_sweep.analysis.knobs import Effect, best_first, counted_effects, measured_effects
+from dmad_sweep.analysis.fit import Cell, Estimate, cell_of, family_of
+from dmad_sweep.analysis.knobs import (
+    Effect,
+    best_first,
+    counted_effects,
+    lowering_the_floor,
+    measured_effects,
+)
 from dmad_sweep.analysis.language import tr
 from dmad_sweep.analysis.table_row import TableRow
 from dmad_sweep.analysis.text import gib, ms_of, rate
@@ -17,6 +23,9 @@ FLAT = 1.05
 
 DATA_BOUND = 0.2
 """Share of waiting for data in an iteration's time from which on it is worth a look before the batch."""
+
+GROWS = 0.02
+"""Share by which images/s must rise, beyond the spread of both, for a larger batch to bring anything."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +109,7 @@ def floor(facts: Facts) -> Iterator[Advice]:
     row = died[0] if died else flat[0]
     known = measured_effects(row, facts.everything)
     counted = [e for e in counted_effects(row) if e.change not in {effect.change for effect in known}]
-    options = best_first([*known, *counted])
+    options = best_first([*known, *counted]) or [*map(_unknown, lowering_the_floor(row))]
     why = (
         tr("{rows} ran out of memory where the batch counts for little", rows=_all(facts, died))
         if died
@@ -199,7 +208,7 @@ def _larger_batch(facts: Facts, row: TableRow) -> Iterator[Advice]:
         return
     evidence = (facts.label(before), facts.label(row))
     rates = {"before": rate(before.images_per_s), "now": rate(row.images_per_s)}
-    if row.images_per_s <= before.images_per_s * (1 + _spread(row) + _spread(before)):
+    if row.images_per_s <= before.images_per_s * (1 + GROWS + _spread(row) + _spread(before)):
         yield Advice(
             "spare",
             tr(
@@ -233,6 +242,41 @@ def _larger_batch(facts: Facts, row: TableRow) -> Iterator[Advice]:
     if "launch_bound" in row.remarks:
         text += tr("; the device waits for the host here, so samples cost little time")
     yield Advice("spare", text, evidence)
+
+
+def resolution(facts: Facts) -> Iterator[Advice]:
+    """The resolution that training needs is not measured yet, and memory for it is there."""
+    size = facts.target.height_and_width()
+    if size is None:
+        return
+    for row in _largest_batches(facts):
+        fit = facts.fit_for(row)
+        largest = max(facts.like(row), key=lambda r: (r.height * r.width, r.batch))
+        if fit is None or row is not largest or row.height * row.width >= size[0] * size[1]:
+            continue
+        cells = [Cell(batch, *size) for batch in range(row.batch, 0, -1)]
+        died = [cell_of(r) for r in _dead(facts, row)]
+        cells = [c for c in cells if not any(d.pixels == c.pixels and d.batch <= c.batch for d in died)]
+        estimates = (fit.at(cell) for cell in cells)
+        for estimate in estimates:
+            if _leaves_enough(facts, estimate.careful_device_peak_bytes):
+                yield _raised(facts, row, estimate)
+                break
+
+
+def _raised(facts: Facts, row: TableRow, estimate: Estimate) -> Advice:
+    text = tr(
+        "training needs {resolution}, and {row} leaves {left} GiB: batch={batch} resolution={resolution} is "
+        "expected to peak at {peak} GiB",
+        row=facts.label(row),
+        resolution=estimate.cell.resolution,
+        left=gib(row.headroom_bytes),
+        batch=estimate.cell.batch,
+        peak=gib(estimate.peak_bytes),
+    )
+    if estimate.images_per_s is not None:
+        text += tr(" with {rate} images/s", rate=rate(estimate.images_per_s))
+    return Advice("resolution", text, (facts.label(row),))
 
 
 def larger_effective_batch(facts: Facts) -> Iterator[Advice]:
@@ -296,6 +340,7 @@ RULES: tuple[Callable[[Facts], Iterable[Advice]], ...] = (
     activations,
     late,
     close,
+    resolution,
     spare,
     larger_effective_batch,
 )

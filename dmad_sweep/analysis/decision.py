@@ -5,16 +5,12 @@ from dataclasses import dataclass
 from itertools import chain
 
 from dmad_sweep.analysis.facts import Facts
-from dmad_sweep.analysis.fit import Cell, Estimate, Fit, cell_of, family_of
+from dmad_sweep.analysis.fit import UNCHECKED_ERROR, Cell, Estimate, Fit, cell_of, family_of
 from dmad_sweep.analysis.knobs import KNOBS, Effect, counted_effects, measured_effects, override
 from dmad_sweep.analysis.language import tr
 from dmad_sweep.analysis.table_row import TableRow
 from dmad_sweep.analysis.text import gib, ms_of, rate
 from dmad_sweep.records.row import Row
-
-UNCHECKED_ERROR = 0.05
-"""Of an estimate whose fit has too few cells to be checked. Where it could be, on 36 cells measured on an
-H200, leaving each out was wrong by 3.2 % at most (docs/advice.md)."""
 
 DEFAULTS = {
     "checkpointing": "none",
@@ -173,14 +169,12 @@ def _measured(row: TableRow) -> Choice:
 
 def _estimated(fit: Fit, cell: Cell, accumulation: int) -> Choice:
     estimate = fit.at(cell, accumulation)
-    error = UNCHECKED_ERROR if estimate.error is None else estimate.error
-    device = estimate.device_peak_bytes
     return Choice(
         row=fit.row,
         cell=cell,
         accumulation=accumulation,
         peak_bytes=estimate.peak_bytes,
-        device_peak_bytes=None if device is None else device + round(error * estimate.peak_bytes),
+        device_peak_bytes=estimate.careful_device_peak_bytes,
         iteration_s=estimate.iteration_s,
         estimate=estimate,
     )

@@ -84,10 +84,10 @@ def _effect(knob: str, before: TableRow, after: TableRow) -> Effect:
 
 def counted_effects(row: Row) -> Iterator[Effect]:
     """Changes of what the floor is made of, with what arithmetic expects of them."""
-    floor = row.floor
+    floor, lowering = row.floor, lowering_the_floor(row)
     if floor is None:
         return
-    if row.optimizer in ("adamw", "adamw_fused") and floor.state_bytes:
+    if "optimizer=adamw_8bit" in lowering and floor.state_bytes:
         saved = round(EIGHT_BIT_SAVES * floor.state_bytes)
         yield _counted("optimizer=adamw_8bit", saved, tr("three quarters of the optimizer states"))
     if row.optimizer == "adamw" and (row.peak_stage or "").endswith(".optimizer"):
@@ -97,14 +97,25 @@ def counted_effects(row: Row) -> Iterator[Effect]:
             yield _counted(
                 "optimizer=adamw_fused", saved, tr("at most: foreach's temporaries, up to the next stage")
             )
-    if row.adapter == "full" and floor.gradient_bytes + floor.state_bytes:
+    if "adapter=lora" in lowering and floor.gradient_bytes + floor.state_bytes:
         saved = floor.gradient_bytes + floor.state_bytes
         yield _counted("adapter=lora", saved, tr("gradients and states of whole networks"))
-    if row.precision in ("bf16", "fp16", "fp32", "tf32"):
+    if "precision=bf16_pure" in lowering:
         saved = round(HALVED_BY_PURE_BF16 * _trained(floor))
         yield _counted("precision=bf16_pure", saved, tr("half of what is trained; another regime"))
-    if row.ema == "gpu":
+    if "ema=cpu" in lowering:
         yield _counted("ema=cpu", floor.gradient_set_bytes, tr("the averaged weights move to the host"))
+
+
+def lowering_the_floor(row: Row) -> list[str]:
+    """Changes that this row has not taken yet, known to hold less of weights, gradients or states."""
+    changes = {
+        "adapter=lora": row.adapter == "full",
+        "optimizer=adamw_8bit": row.optimizer in ("adamw", "adamw_fused"),
+        "precision=bf16_pure": row.precision != "bf16_pure",
+        "ema=cpu": row.ema == "gpu",
+    }
+    return [change for change, possible in changes.items() if possible]
 
 
 def override(knob: str, value: str) -> str:
