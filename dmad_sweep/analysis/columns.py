@@ -6,11 +6,8 @@ from dataclasses import dataclass, replace
 from dmad_sweep.analysis import text
 from dmad_sweep.analysis.language import tr
 from dmad_sweep.analysis.table_row import TableRow
+from dmad_sweep.analysis.typography import BREAK, SOFT_HYPHEN, unbroken
 from dmad_sweep.records.result import Anatomy
-
-SOFT_HYPHEN = "\u00ad"
-BREAK = "\u200b"
-"""Zero-width space: a title may be broken here without a hyphen."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +30,12 @@ class Column:
 
     @property
     def plain_title(self) -> str:
-        return tr(self._english)
-
-    @property
-    def _english(self) -> str:
-        return self.title.replace(SOFT_HYPHEN, "").replace(BREAK, "")
+        return unbroken(tr(unbroken(self.title)))
 
     def stacked_title(self, hyphenated: bool) -> str:
         """A word on each line; with `hyphenated`, long words broken too."""
-        title = self.title if self.plain_title == self._english else self.plain_title
+        english = unbroken(self.title)
+        title = self.title if tr(english) == english else tr(english)
         lines = title.replace(BREAK, " ").replace(" ", "\n")
         return lines.replace(SOFT_HYPHEN, "-\n" if hyphenated else "")
 

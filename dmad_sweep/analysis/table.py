@@ -9,7 +9,7 @@ from dmad_sweep.analysis.growth import with_growth
 from dmad_sweep.analysis.language import speaking, tr
 from dmad_sweep.analysis.repeats import apart, merged
 from dmad_sweep.analysis.table_row import TableRow
-from dmad_sweep.analysis.variation import unshown
+from dmad_sweep.analysis.variation import DEFAULT, unshown
 from dmad_sweep.records.row import Row
 from dmad_sweep.records.settings import Target
 
@@ -66,12 +66,21 @@ def _second_variables_named(rows: Iterable[TableRow]) -> tuple[TableRow, ...]:
 
     def named(row: TableRow) -> TableRow:
         said = [
-            tr("differs in {variable} too: {here}, elsewhere {there}", **vars(difference))
+            tr(
+                "differs in {variable} too: {here}, elsewhere {there}",
+                variable=tr(difference.variable),
+                here=_value(difference.here),
+                there=_value(difference.there),
+            )
             for difference in found.get(row.trial_id, [])
         ]
         return replace(row, remarks=[*row.remarks, *said]) if said else row
 
     return tuple(map(named, rows))
+
+
+def _value(value: str) -> str:
+    return tr(value) if value == DEFAULT else value
 
 
 def _rendered(

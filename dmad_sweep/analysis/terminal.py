@@ -38,6 +38,8 @@ def as_terminal(
     sections = [_section(group, view, width, colour) for group in groups]
     if advice:
         bullets = Table.grid(padding=(0, 1))
+        bullets.add_column()
+        bullets.add_column(overflow="fold")  # Chinese has no spaces to break at, and nothing may be cut off
         for paragraph in advice:
             bullets.add_row("•", Text(paragraph))
         sections.append(_drawn(Lines(bullets, Text()), width, colour))
