@@ -232,4 +232,29 @@ DECISION = {
     "; no change that is known of makes up for it": "；已知的改动都不足以补上",
 }
 
-CHINESE: dict[str, str] = TITLES | NAMES | OVERFLOWS | REMARKS | ADVICE | EFFECTS | ESTIMATES | DECISION
+PLOTS = {
+    "peak against batch": "峰值与批量",
+    "iteration time against batch": "迭代时间与批量",
+    "memory against time": "显存与时间",
+    "what the peaks are made of": "峰值的构成",
+    "micro-batch": "微批量",
+    "peak allocated, GiB": "峰值已分配，GiB",
+    "time of an iteration, ms": "每次迭代时间，ms",
+    "time of an image, ms": "每张图像时间，ms",
+    "limit of the card: {size} GiB": "显卡上限：{size} GiB",
+    "out of memory, at the limit": "显存不足，标在上限处",
+    "out of memory": "显存不足",
+    "front at {resolution}": "{resolution} 的帕累托前沿",
+    "beaten in both by another": "两方面都不如另一行",
+    "memory of the device at the peak, GiB": "峰值时刻的设备显存，GiB",
+    "weights": "权重",
+    "gradients": "梯度",
+    "optimizer states": "优化器状态",
+    "activations and workspaces": "激活与工作区",
+    "fragmentation": "碎片",
+    "context": "上下文",
+}
+
+CHINESE: dict[str, str] = (
+    TITLES | NAMES | OVERFLOWS | REMARKS | ADVICE | EFFECTS | ESTIMATES | DECISION | PLOTS
+)

@@ -15,6 +15,8 @@ from dmad_sweep.analysis.columns import OVER_BASELINE, REMARKS_TITLE, VIEWS, sta
 from dmad_sweep.analysis.grouping import COMPARABLE
 from dmad_sweep.analysis.knobs import KNOBS
 from dmad_sweep.analysis.language import speaking, tr
+from dmad_sweep.analysis.plots.draw import KINDS
+from dmad_sweep.analysis.plots.makeup import PARTS
 from dmad_sweep.analysis.remarks import OF_A_ROW, OF_A_TABLE
 from dmad_sweep.analysis.table import render
 from dmad_sweep.analysis.text import overflow
@@ -28,9 +30,10 @@ TITLES = [unbroken(column.title) for view in VIEWS.values() for column in [*view
 COMPUTED = {
     "english": [*TITLES, unbroken(REMARKS_TITLE)],
     "unbroken(self.title)": [],
-    "title": ["accumulation", "precision", "checkpointing"],
+    "title": ["accumulation", "precision", "checkpointing", *(title for _, title in KINDS.values())],
     "knob": KNOBS,
-    "name": COMPARABLE,
+    "name": [*COMPARABLE, *AXES],
+    "part": PARTS,
     "difference.variable": [*AXES, *COMPARABLE, *BEHIND],
     "value": [DEFAULT],
     "sentence": [*OF_A_TABLE.values()],
