@@ -72,6 +72,7 @@ OVERFLOWS = {
 }
 
 REMARKS = {
+    "what to change": "改什么",
     "in a table of its own: {why}": "单独成表：{why}",
     "effective batch as batch": "等效批量与批量相同",
     "effective batch = batch × accumulation": "等效批量 = 批量 × 累积步数",

@@ -27,6 +27,8 @@ class Column:
     roomy: bool = False
     """The column is left out of a table that is too narrow for it; `report.view=growth` keeps it."""
     shared: Callable[[Sequence[TableRow]], str | None] = lambda rows: None
+    order: Callable[[TableRow], float] | None = None
+    """What rows are sorted by where the cell's text is not what to sort by."""
 
     @property
     def plain_title(self) -> str:
@@ -78,7 +80,7 @@ OVER_BASELINE = Column(
 )
 
 AXES = (
-    Column(f"reso{SOFT_HYPHEN}lution", lambda row: row.resolution),
+    Column(f"reso{SOFT_HYPHEN}lution", lambda row: row.resolution, order=lambda row: row.height * row.width),
     Column("batch", lambda row: str(row.batch), True),
     Column(
         f"accu{SOFT_HYPHEN}mula{SOFT_HYPHEN}tion",

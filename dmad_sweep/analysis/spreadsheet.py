@@ -81,6 +81,9 @@ FIELDS: dict[str, Callable[[TableRow], object]] = {
 }
 """Column of the file and what stands in it; None, not measured, is an empty cell."""
 
+NOT_ESTIMATED = {"estimate_error": None, "extrapolated": None}
+"""Largest relative error when each measured cell is left out, and whether the cell is larger than any."""
+
 
 def as_csv(rows: Iterable[TableRow]) -> str:
     buffer = io.StringIO()
@@ -90,7 +93,14 @@ def as_csv(rows: Iterable[TableRow]) -> str:
     return buffer.getvalue()
 
 
-def as_json(rows: Iterable[TableRow]) -> str:
-    """A list of objects with the columns of the CSV; what was not measured is null."""
-    lines = [{name: value(row) for name, value in FIELDS.items()} for row in rows]
+def as_json(rows: Iterable[TableRow], estimates: Iterable[dict[str, object]] = ()) -> str:
+    """A list of objects with the columns of the CSV and `origin`; what is not known is null.
+
+    `origin` is `measured`, or `estimated` for cells that no trial answered; those stand last and know less.
+    """
+    lines = [
+        {"origin": "measured"} | {name: value(row) for name, value in FIELDS.items()} | NOT_ESTIMATED
+        for row in rows
+    ]
+    lines += [{"origin": "estimated"} | dict.fromkeys(FIELDS) | NOT_ESTIMATED | found for found in estimates]
     return json.dumps(lines, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

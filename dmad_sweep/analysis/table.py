@@ -28,9 +28,9 @@ def render(
     colour: bool = False,
     target: Target | None = None,
 ) -> str:
-    """The table of `rows` as `terminal`, `markdown`, `csv` or `json`; several where rows are not comparable.
+    """The table of `rows` as `terminal`, `markdown`, `html`, `csv` or `json`.
 
-    `view` is one of analysis.columns.VIEWS; csv and json hold all of them. People get one row for the repeats
+    There are several where rows are not comparable. `view` is one of analysis.columns.VIEWS; csv and json hold all of them. People get one row for the repeats
     of a combination, other programs one for each trial. `baselines` are rows of other sweeps that training
     may be compared with; they are not shown. `language` is `en` or `zh`. `width` is the terminal's columns;
     `colour` adds its escape sequences. With a `target` people are told what to change. Rows are put in order.
@@ -100,12 +100,17 @@ def _rendered(
             from dmad_sweep.analysis.markdown import as_markdown
 
             return as_markdown(groups, view, advice)
+        case "html":
+            from dmad_sweep.analysis.html.page import as_html  # with matplotlib and jinja
+
+            return as_html(groups, view, advice)
         case "csv":
             from dmad_sweep.analysis.spreadsheet import as_csv
 
             return as_csv(row for group in groups for row in group.rows)
         case "json":
+            from dmad_sweep.analysis.estimates import estimated
             from dmad_sweep.analysis.spreadsheet import as_json
 
-            return as_json(row for group in groups for row in group.rows)
+            return as_json([row for group in groups for row in group.rows], estimated(groups))
     raise ValueError(f"unknown format {style!r}")

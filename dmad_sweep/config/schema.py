@@ -32,7 +32,7 @@ from dmad_sweep.records.settings import (
 
 ISOLATIONS = ("fork", "spawn")
 VIEWS = ("tradeoff", "growth", "memory")
-FORMATS = ("terminal", "markdown", "csv", "json")
+FORMATS = ("terminal", "markdown", "csv", "json", "html")
 LANGUAGES = ("en", "zh")
 WORKLOADS = ("dmad",)
 
@@ -81,7 +81,7 @@ class Report:
         "tradeoff; growth: the peak's stage, headroom, each row against the one above; or memory: what each "
         "peak is made of. csv and json have all.",
     )
-    format: str = documented("terminal", "terminal, markdown, csv or json.")
+    format: str = documented("terminal", "terminal, markdown, csv, json or html (one page with plots).")
     output: str | None = documented(None, "File to write instead of the terminal.")
     language: str = documented("en", "en or zh: of tables, plots and advice; csv and json are English.")
     import_records: bool = documented(

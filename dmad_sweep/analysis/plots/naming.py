@@ -6,13 +6,17 @@ from dmad_sweep.analysis.language import tr
 from dmad_sweep.analysis.table_row import TableRow
 from dmad_sweep.analysis.variation import AXES
 
+LONGEST = 60
+"""Characters of a name: what stands beside a plot must leave room for it."""
+
 
 def name_of(row: TableRow, varying: Iterable[str]) -> str:
     """`512, batch 2, checkpointing none`: as short as tells it from the others."""
     names = sorted((name for name in AXES if name in set(varying)), key=lambda name: name != "resolution")
-    return ", ".join(
+    said = ", ".join(
         AXES[name](row) if name == "resolution" else f"{tr(name)} {AXES[name](row)}" for name in names
     )
+    return said if len(said) <= LONGEST else f"{said[: LONGEST - 1]}…"
 
 
 def varying(rows: Sequence[TableRow]) -> list[str]:
