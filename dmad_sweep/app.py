@@ -86,16 +86,17 @@ def _finish(code: int) -> int:
         if not answers:
             return code
         from dmad_sweep.analysis.baseline import lack_baseline
-        from dmad_sweep.report import show_rows
+        from dmad_sweep.report import keep, show_rows
         from dmad_sweep.tracking.location import redacted
 
         settings = sweep.settings
         rows = sweep.rows()
         print()
         if rows:
-            show_rows(
-                rows, sweep.baselines() if lack_baseline(rows) else [], settings.report, settings.target
-            )
+            baselines = sweep.baselines() if lack_baseline(rows) else []
+            show_rows(rows, baselines, settings.report, settings.target)
+            if settings.report.keep and sweep.store_error is None:
+                keep(sweep.store, rows, baselines, settings.report, settings.target)
         if sweep.store_error is not None:
             print(f"dmad_sweep: {sweep.store_error}", file=sys.stderr)
             print(

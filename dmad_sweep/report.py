@@ -1,8 +1,10 @@
 """`python -m dmad_sweep.report`: the table of a sweep, from MLflow alone."""
 
+import re
 import shutil
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -22,9 +24,18 @@ from dmad_sweep.tracking.store import Store
 
 WIDTH_OF_A_PIPE = 160
 
+COMPARE = re.compile(r"(report\.compare=)([\w.-]+,[\w.,-]+)")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return run(task, sys.argv[1:] if argv is None else argv, config_name="report")
+    arguments = [_quoted(token) for token in (sys.argv[1:] if argv is None else argv)]
+    return run(task, arguments, config_name="report")
+
+
+def _quoted(token: str) -> str:
+    """Hydra takes a comma for a list of values to sweep over."""
+    found = COMPARE.fullmatch(token)
+    return f"{found[1]}'{found[2]}'" if found else token
 
 
 def task(config: DictConfig) -> None:
@@ -34,7 +45,15 @@ def task(config: DictConfig) -> None:
     store = Store.open(settings.tracking.uri, settings.tracking.experiment, outputs, create=wanted)
     if wanted:
         _import_records(outputs, store)
+    if settings.report.compare is not None:
+        _compare(store, settings.report)
+        return
     show(store, settings.report, settings.target)
+    if settings.report.keep:
+        if settings.report.sweep == "all":
+            raise ConfigError("report.keep=true needs one sweep: name it with report.sweep=NAME")
+        rows = store.rows(settings.report.sweep)
+        keep(store, rows, store.baselines() if lack_baseline(rows) else [], settings.report, settings.target)
 
 
 def _import_records(outputs: OutputsFolder, store: Store) -> None:
@@ -50,6 +69,40 @@ def _import_records(outputs: OutputsFolder, store: Store) -> None:
     if left := recover(outputs, provenance(conf_folder(), Nvml().driver)):
         say(f"{left} trials of sweeps that were killed have a record now")
     import_all(outputs, store, say)
+
+
+def _compare(store: Store, report: Report) -> None:
+    from dmad_sweep.analysis.compare import compared, render_comparison
+
+    first, second = (store.sweep_name(name) for name in report.compared)
+    comparison = compared((first, second), store.rows(first), store.rows(second))
+    _tell(partial(render_comparison, comparison, report.format, language=report.language), report, sys.stdout)
+
+
+def keep(store: Store, rows: Sequence[Row], baselines: Sequence[Row], report: Report, target: Target) -> bool:
+    """Put all that the report says of one sweep's `rows` beside its run in MLflow; whether that was done.
+
+    What keeps it from being done is a warning on standard error: the measurements are safe without it.
+    """
+    try:
+        from dmad_sweep.analysis.answer import answer_of
+
+        answer = answer_of(rows, baselines, view=report.view, language=report.language, target=target)
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in answer.files.items():
+                path = Path(folder, name)
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(content)
+            store.keep_answer(rows[0].sweep, Path(folder), answer.summary)
+    except Exception as error:  # whatever a plotting library or a store comes up with
+        why = str(error).partition("\n")[0] or type(error).__name__
+        print(
+            f"dmad_sweep: table and plots were not kept in MLflow ({why}); once that is mended: "
+            f"python -m dmad_sweep.report report.sweep={rows[0].sweep} report.keep=true",
+            file=sys.stderr,
+        )
+        return False
+    return True
 
 
 def show(store: Store, report: Report, target: Target, stream: TextIO | None = None) -> None:
@@ -81,6 +134,11 @@ def show_rows(
         language=report.language,
         target=target,
     )
+    _tell(rendered, report, stream, colour=stream.isatty())
+
+
+def _tell(rendered: Callable[..., str], report: Report, stream: TextIO, **options: bool) -> None:
+    """`rendered` makes the text, as wide as it is asked to. Raises ConfigError."""
     if report.output is not None:
         path = Path(report.output).expanduser()
         try:
@@ -90,7 +148,7 @@ def show_rows(
         print(f"wrote {path}", file=stream)
         return
     width = shutil.get_terminal_size((WIDTH_OF_A_PIPE, 24)).columns
-    print(rendered(width=width, colour=stream.isatty()), end="", file=stream)
+    print(rendered(width=width, **options), end="", file=stream)
 
 
 if __name__ == "__main__":

@@ -233,6 +233,25 @@ DECISION = {
     "; no change that is known of makes up for it": "；已知的改动都不足以补上",
 }
 
+COMPARISON = {
+    "peak GiB, first": "峰值 GiB，甲",
+    "peak GiB, second": "峰值 GiB，乙",
+    "ratio": "乙/甲",
+    "iteration ms, first": "迭代 ms，甲",
+    "iteration ms, second": "迭代 ms，乙",
+    "overflow, first": "溢出，甲",
+    "overflow, second": "溢出，乙",
+    "first: {first}; second: {second}": "甲：{first}；乙：{second}",
+    "{variable}: {here} and {there}": "{variable}：{here} 与 {there}",
+    "they differ in {what}": "两者的不同：{what}",
+    "the numbers do not transfer between machines: a ratio found here says nothing of another model, size or "
+    "machine": "数字不能在机器之间套用：这里的比值不能说明其他模型、尺寸或机器",
+    "no combination is in both": "没有两者共有的组合",
+    "left out: {first} combinations of the first and {second} of the second that the other lacks": (
+        "未列出：仅甲有的组合 {first} 个，仅乙有的 {second} 个"
+    ),
+}
+
 PLOTS = {
     "peak against batch": "峰值与批量",
     "iteration time against batch": "迭代时间与批量",
@@ -257,5 +276,5 @@ PLOTS = {
 }
 
 CHINESE: dict[str, str] = (
-    TITLES | NAMES | OVERFLOWS | REMARKS | ADVICE | EFFECTS | ESTIMATES | DECISION | PLOTS
+    TITLES | NAMES | OVERFLOWS | REMARKS | ADVICE | EFFECTS | ESTIMATES | DECISION | COMPARISON | PLOTS
 )

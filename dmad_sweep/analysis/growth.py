@@ -21,7 +21,7 @@ def _growth(row: TableRow, above: TableRow) -> Growth | None:
     variable = only_difference(row, above)
     if variable is None:
         return None
-    peaks = _peaks(row), _peaks(above)
+    peaks = peaks_of(row), peaks_of(above)
     times = row.iteration_s, above.iteration_s
     return Growth(
         variable,
@@ -30,7 +30,7 @@ def _growth(row: TableRow, above: TableRow) -> Growth | None:
     )
 
 
-def _peaks(row: TableRow) -> Spread | None:
+def peaks_of(row: TableRow) -> Spread | None:
     """The highest peak, as tables show it, within the range of the repeats' peaks."""
     peaks = [trial.peak_allocated_bytes for trial in row.trials if trial.peak_allocated_bytes is not None]
     return Spread(median=max(peaks), low=min(peaks), high=max(peaks)) if peaks else None

@@ -32,6 +32,12 @@ def _table(group: Group[TableRow], view: str) -> str:
     return "\n".join([*above, *table, *([""] if below else []), *below]) + "\n"
 
 
+def plain_table(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Cells as they are, escaped."""
+    table = [_line(map(_escaped, titles)), _line("---" for _ in titles)]
+    return "\n".join([*table, *(_line(map(_escaped, line)) for line in lines)]) + "\n"
+
+
 def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
 

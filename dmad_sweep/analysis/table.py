@@ -30,19 +30,21 @@ def render(
 ) -> str:
     """The table of `rows` as `terminal`, `markdown`, `html`, `csv` or `json`.
 
-    There are several where rows are not comparable. `view` is one of analysis.columns.VIEWS; csv and json hold all of them. People get one row for the repeats
-    of a combination, other programs one for each trial. `baselines` are rows of other sweeps that training
-    may be compared with; they are not shown. `language` is `en` or `zh`. `width` is the terminal's columns;
-    `colour` adds its escape sequences. With a `target` people are told what to change. Rows are put in order.
+    There are several where rows are not comparable. `view` is one of analysis.columns.VIEWS; csv and json
+    hold all of them. People get one row for the repeats of a combination, other programs one for each trial.
+    `baselines` are rows of other sweeps that training may be compared with; they are not shown. `language`
+    is `en` or `zh`. `width` is the terminal's columns; `colour` adds its escape sequences. With a `target`
+    people are told what to change. Rows are put in order.
     """
     for_programs = style in FOR_PROGRAMS
     with speaking("en" if for_programs else language):
         groups = tables(rows, baselines, whole=for_programs)
-        advice = [] if for_programs or target is None else _advice(groups, target)
+        advice = [] if for_programs or target is None else advice_of(groups, target)
         return _rendered(groups, advice, style, view, width, colour)
 
 
-def _advice(groups: Sequence[Group[TableRow]], target: Target) -> list[str]:
+def advice_of(groups: Sequence[Group[TableRow]], target: Target) -> list[str]:
+    """Paragraphs on what to change, in the spoken language."""
     from dmad_sweep.analysis.counsel import counsel  # fits need numpy, which a start must not wait for
 
     return counsel(groups, target)

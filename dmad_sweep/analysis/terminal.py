@@ -46,6 +46,20 @@ def as_terminal(
     return "".join(sections)
 
 
+def plain_table(
+    titles: Sequence[str], lines: Sequence[Sequence[str]], below: Sequence[str], width: int | None
+) -> str:
+    """Cells as they are, a word of a title on each line, with sentences below."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for title in titles:
+        table.add_column(title.replace(" ", "\n"), no_wrap=True)
+    for line in lines:
+        table.add_row(*line)
+    sentences = Lines(*(Text(sentence) for sentence in below), Text())
+    drawn = _drawn(table, UNLIMITED, colour=False) if lines else ""
+    return drawn + _drawn(sentences, max(width or DEFAULT_WIDTH, MINIMUM_WIDTH), colour=False)
+
+
 def _section(group: Group[TableRow], view: str, width: int, colour: bool) -> str:
     notes = Notes(group.rows)
     layout = _roomiest(group.rows, view, notes, width)

@@ -88,10 +88,32 @@ class Report:
         False, "First write to the store every record of the outputs folder that it lacks."
     )
 
+    compare: str | None = documented(
+        None,
+        "Two sweeps, A,B, side by side instead of one: names, or ids of MLflow runs. As terminal, markdown, "
+        "csv or json.",
+    )
+    keep: bool = documented(
+        True,
+        "Keep table, page and plots as artifacts of the sweep's MLflow run, and the table as its "
+        "description. dmad_sweep.report does so only where it is asked to.",
+    )
+
     def __post_init__(self) -> None:
         require_choice("report.view", self.view, VIEWS)
         require_choice("report.format", self.format, FORMATS)
         require_choice("report.language", self.language, LANGUAGES)
+        if self.compare is None:
+            return
+        if len(self.compared) != 2:
+            raise refuse("report.compare", self.compare, "name two sweeps: report.compare=A,B")
+        if self.format == "html":
+            raise refuse("report.format", self.format, "report.compare has terminal, markdown, csv and json")
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Names or run ids of the two sweeps to compare."""
+        return tuple(name.strip() for name in (self.compare or "").split(",") if name.strip())
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """Sweeps and trials in MLflow: a parent run for each sweep, a nested run for each trial."""
 
 import logging
+import re
 import shlex
 import sys
 import tempfile
@@ -32,6 +33,14 @@ RECORD_FILE = "record.json"
 
 PARENT = "mlflow.parentRunId"
 PAGE = 1000
+
+RUN_ID = re.compile(r"[0-9a-f]{32}")
+
+ANSWER = "answer"
+"""Folder of a sweep's artifacts with what a report says of it."""
+
+DESCRIPTION = "mlflow.note.content"
+"""Tag that MLflow's pages show, as Markdown, on top of a run."""
 
 SweepStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
@@ -119,6 +128,15 @@ class Store:
             self._client.set_terminated(run_id, status)
 
     @patiently
+    def keep_answer(self, name: str, folder: Path, summary: str) -> None:
+        """Log the files of `folder` as artifacts of the sweep's run, and the Markdown as its description."""
+        run_id = self._find_sweep(name)
+        if run_id is None:
+            raise TrackingError(self._no_such_sweep(name))
+        self._client.log_artifacts(run_id, str(folder), ANSWER)
+        self._client.set_tag(run_id, DESCRIPTION, _cut(summary))
+
+    @patiently
     def rows(self, sweep: str) -> list[Row]:
         """Rows of `latest`, of a sweep by name, or of `all`: by start of the sweep, then by index and repeat.
 
@@ -168,6 +186,20 @@ class Store:
         with tempfile.TemporaryDirectory() as folder:
             path = self._client.download_artifacts(run.info.run_id, RECORD_FILE, folder)
             return read_json(Record, Path(path))
+
+    @patiently
+    def sweep_name(self, name_or_run: str) -> str:
+        """`latest`, a sweep's name, or the id of its MLflow run or of a trial's, as a name."""
+        if name_or_run == "latest":
+            latest = next(self._sweep_names(), None)
+            if latest is None:
+                raise TrackingError(self._nothing_here())
+            return latest
+        if RUN_ID.fullmatch(name_or_run):
+            run = next(self._search(f"attributes.run_id = '{name_or_run}'"), None)
+            if run is not None and SWEEP in run.data.tags:
+                return run.data.tags[SWEEP]
+        return name_or_run
 
     @patiently
     def latest_sweep(self) -> str | None:
@@ -278,6 +310,14 @@ class Store:
         if not names:
             return self._nothing_here()
         return f"report.sweep={name}: there is no such sweep; choose one of {', '.join(_likely(name, names))}"
+
+
+def _cut(summary: str) -> str:
+    """Whole lines of it, with a word on the rest where there is one."""
+    if len(summary) < TAG_LIMIT:
+        return summary
+    rest = f"\n\n… cut off here; the whole is the artifact {ANSWER}/table.md"
+    return summary[: TAG_LIMIT - 1 - len(rest)].rpartition("\n")[0] + rest
 
 
 def _likely(name: str, names: list[str]) -> list[str]:

@@ -47,9 +47,17 @@ class Section:
     """Title and SVG of each plot."""
 
 
-def as_html(groups: Sequence[Group[TableRow]], view: str, advice: Sequence[str] = ()) -> str:
-    """`advice` stands above the tables: whoever opens a page wants the answer first."""
-    plots = plots_of(groups)
+def as_html(
+    groups: Sequence[Group[TableRow]],
+    view: str,
+    advice: Sequence[str] = (),
+    plots: Sequence[Plot] | None = None,
+) -> str:
+    """`advice` stands above the tables: whoever opens a page wants the answer first.
+
+    Without `plots` they are drawn.
+    """
+    plots = plots_of(groups) if plots is None else plots
     sections = [
         _section(group, view, [plot for plot in plots if plot.table == number])
         for number, group in enumerate(groups)
