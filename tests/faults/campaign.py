@@ -37,6 +37,9 @@ Path(os.environ["MISBEHAVIOUR"]).write_text("")
 """
 """One child misbehaves and tells so; those after it find nothing to do."""
 
+STATUS_AFTER_SIGNAL = {signal.SIGSEGV: "failed", signal.SIGSTOP: "timeout"}
+"""What else a misbehaving child may be told as, where a signal of ours met it; any other kills it."""
+
 
 class Campaign:
     """One outputs folder, one command, some faults."""
@@ -45,6 +48,7 @@ class Campaign:
         self.outputs = OutputsFolder(folder / "out puts")
         self.injected: Counter[str] = Counter()
         self._chance = chance
+        self._signalled: set[tuple[int, signal.Signals]] = set()
         self._misbehaviour = Misbehaviour(folder)
         self._fired = folder / "misbehaviour.py.fired"
         self._daemon = folder / "misbehaviour.py.pid"
@@ -108,11 +112,13 @@ class Campaign:
             assert folder.record.exists() or not folder.result.exists(), f"no record of a result in {folder}"
         statuses = {record.ending.pid: record.status for record in records if record.reused_from is None}
         for line in self._fired.read_text().splitlines() if self._fired.exists() else []:
-            pid, name = line.split(" ", 1)
+            number, name = line.split(" ", 1)
+            pid = int(number)
             # the command, or the child again, may have been killed meanwhile; and a PID that only a record
             # of a killed command could tell is unknown
-            told = statuses.get(int(pid), "killed")
-            assert told in (STATUS[name], "killed"), f"a trial with «{name}» is told as {told}"
+            told = statuses.get(pid, "killed")
+            by_us = {after for sent, after in STATUS_AFTER_SIGNAL.items() if (pid, sent) in self._signalled}
+            assert told in {STATUS[name], "killed", *by_us}, f"a trial with «{name}» is told as {told}"
 
     def _check_processes(self) -> None:
         ours = str(self.outputs.path.parent)
@@ -177,7 +183,9 @@ class Campaign:
         children = [c for c in _children(process) if c.pid != _server(process)]
         if not children:
             return False
-        self._chance.choice(children).send_signal(number)
+        child = self._chance.choice(children)
+        child.send_signal(number)
+        self._signalled.add((child.pid, number))
         return True
 
     def _signal_command(self, process: "subprocess.Popen[str]", *numbers: signal.Signals) -> bool:
