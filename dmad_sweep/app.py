@@ -14,6 +14,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from dmad_sweep.config.axes import as_override
 from dmad_sweep.config.entry import INTERRUPTED, REFUSED, run, settings_of
 from dmad_sweep.errors import ConfigError, DmadSweepError
 from dmad_sweep.records.files import OutputsFolder, find_outputs
@@ -127,11 +128,11 @@ def _report_command(name: str, settings: Any) -> str:
 
     parts = ["python", "-m", "dmad_sweep.report", f"report.sweep={name}"]
     if settings.outputs != str(find_outputs(Path.cwd())):
-        parts.append(f"outputs={settings.outputs}")
+        parts.append(as_override("outputs", settings.outputs))
     if settings.tracking.uri is not None:
-        parts.append(f"tracking.uri={redacted(settings.tracking.uri)}")
+        parts.append(as_override("tracking.uri", redacted(settings.tracking.uri)))
     if settings.tracking.experiment != Tracking().experiment:
-        parts.append(f"tracking.experiment={settings.tracking.experiment}")
+        parts.append(as_override("tracking.experiment", settings.tracking.experiment))
     parts += [f"target.{name}={value}" for name, value in vars(settings.target).items() if value is not None]
     return shlex.join(parts)
 

@@ -20,6 +20,9 @@ from dmad_sweep.errors import ConfigError
 from dmad_sweep.records.settings import Accumulation, Batch, Resolution, refuse
 
 DIGITS = re.compile(r"[1-9][0-9]{0,8}")
+PLAIN_VALUE = re.compile(r"[\w/.:@+-]+", re.ASCII)
+"""What Hydra's grammar takes as it stands."""
+
 SIZE = re.compile(r"([1-9][0-9]{0,5})(?:x([1-9][0-9]{0,5}))?")
 
 
@@ -177,6 +180,12 @@ def option_text(value: Any) -> str:
 
 def _written(key: str, options: Iterable[str]) -> str:
     return f"{key}={','.join(repr_quoted(option) for option in options)}"
+
+
+def as_override(key: str, value: object) -> str:
+    """`key=value` for a command line, the value quoted where Hydra's grammar would read it otherwise."""
+    text = str(value)
+    return f"{key}={text if PLAIN_VALUE.fullmatch(text) else repr_quoted(text)}"
 
 
 def repr_quoted(option: str) -> str:

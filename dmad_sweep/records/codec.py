@@ -22,6 +22,9 @@ T = TypeVar("T")
 
 _reading_umask = threading.Lock()
 
+LARGEST_FILE_BYTES = 64 * 2**20
+"""A record with 1000 cycles takes 434 KiB; a file of more than this is none, and may not fit into memory."""
+
 LARGEST_INTEGER = 2**63 - 1
 """What databases hold; a larger number of bytes is no measurement."""
 
@@ -79,11 +82,15 @@ def _umask() -> int:
 
 
 def read_json(kind: type[T], path: Path) -> T:
-    """Read and decode a file. Raises RecordError, also when the file is missing or unreadable."""
+    """Read and decode a file. Raises RecordError, also when it is missing, unreadable, huge or no file."""
     try:
-        return from_json(kind, path.read_bytes(), origin=str(path))
+        with path.open("rb") as stream:
+            text = stream.read(LARGEST_FILE_BYTES + 1)
     except OSError as error:
         raise RecordError(f"{path}: cannot be read ({error.strerror})") from error
+    if len(text) > LARGEST_FILE_BYTES:
+        raise RecordError(f"{path}: larger than {LARGEST_FILE_BYTES >> 20} MiB, which no record of ours is")
+    return from_json(kind, text, origin=str(path))
 
 
 def _refuse_constant(name: str) -> float:

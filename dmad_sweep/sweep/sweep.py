@@ -1,6 +1,7 @@
 """All trials of one command, in the process that launched them, and of one combination elsewhere."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +10,7 @@ from time import monotonic
 from filelock import FileLock
 
 from dmad_sweep.config.schema import Config
-from dmad_sweep.errors import RecordError, TrackingError
+from dmad_sweep.errors import OutputsError, RecordError, TrackingError
 from dmad_sweep.records.capabilities import why_impossible
 from dmad_sweep.records.codec import read_json, write_json
 from dmad_sweep.records.files import OutputsFolder
@@ -23,7 +24,7 @@ from dmad_sweep.sweep.display import Display
 from dmad_sweep.sweep.resume import measured_before, taken_over
 from dmad_sweep.sweep.runner import TrialRunner, name_taken, sweep_folder
 from dmad_sweep.tracking.location import redacted
-from dmad_sweep.tracking.store import Store
+from dmad_sweep.tracking.store import Store, SweepStatus
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 60.0, 600.0
 """How long a store that failed is left alone; each failure doubles it."""
@@ -90,9 +91,12 @@ class Sweep:
                 self._display.say(f"{plan.label}: measured again, changed since: {', '.join(changed)}")
             return None
         own, folder = taken_over(record, plan), self.folder.trial_of(plan)
-        folder.path.mkdir(parents=True, exist_ok=True)
-        write_json(folder.record, own)  # first: a plan without a record would be taken for a killed trial's
-        write_json(folder.plan, own.plan)
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+            write_json(folder.record, own)  # first: a plan without one would be taken for a killed trial's
+            write_json(folder.plan, own.plan)
+        except OSError as error:
+            raise OutputsError(folder.path, error) from error
         self._display.begin(plan)
         self._finish_trial(own)
         return own
@@ -142,6 +146,8 @@ class Sweep:
         except TrackingError as error:
             self._pause()
             self._display.say(f"not in MLflow yet, tried again at the end; its record is on disk ({error})")
+        except RecordError as error:
+            self._display.say(f"not in MLflow: {error}; its record is on disk")
 
     @property
     def _paused(self) -> bool:
@@ -183,18 +189,19 @@ class Sweep:
 
     def _close(self, interrupted: bool) -> list[bool]:
         if not self.folder.trials():
-            if self.begun:
+            if "store" in vars(self):  # else it could not be opened, which was told
                 self.store.end_sweep(self.folder.name, "FAILED")
             return []
         answers = [_answers(trial.record) for trial in self.folder.trials()]
+        ended_as: SweepStatus = "KILLED" if interrupted else "FINISHED" if all(answers) else "FAILED"
         try:
-            mark_waiting(self.folder, self._place)
+            with suppress(OutputsError):  # on a disk that cannot be written the mark of the start stays
+                mark_waiting(self.folder, self._place, ended_as)
             self.store.begin_sweep(self.folder.name)
             self.store.import_records(self.folder)
-            self.store.end_sweep(
-                self.folder.name, "KILLED" if interrupted else "FINISHED" if all(answers) else "FAILED"
-            )
-            self.folder.waiting.unlink(missing_ok=True)
+            self.store.end_sweep(self.folder.name, ended_as)
+            with suppress(OSError):  # then the next sweep finds nothing that the store lacks
+                self.folder.waiting.unlink(missing_ok=True)
         except TrackingError as error:
             self.store_error = error
         return answers
@@ -206,6 +213,12 @@ class Sweep:
     @cached_property
     def store(self) -> Store:
         return open_store(self.settings)
+
+    def _hold_folder(self) -> None:
+        try:
+            self._running.acquire()
+        except OSError as error:
+            raise OutputsError(self.folder.path, error) from error
 
     def _require_new_name(self) -> None:
         """A sweep that ended during its first baseline has none of the trials that plans look for."""
@@ -225,11 +238,12 @@ class Sweep:
             self._display.say(f"records and logs in {self.folder.path}")
             if settings.isolation == "fork":
                 self._display.say("loading torch and diffusers, once for all trials …")
-            self._running.acquire()
+            self._hold_folder()
             if left := self._runner.recover(settings):
                 self._display.say(f"{left} trials of sweeps that were killed have a record now")
-            mark_waiting(self.folder, self._place)
+            # before the mark: our own sweep is not one to catch up with
             catch_up(OutputsFolder(Path(settings.outputs)), self.store, self._place, self._display.say)
+            mark_waiting(self.folder, self._place)
             self.store.begin_sweep(self.folder.name)
         return self._runner
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 CREATION_TIMEOUT_S = 120.0
-BUSY_TIMEOUT_S = 20.0
-"""As long as MLflow itself waits for a locked SQLite file."""
+BUSY_TIMEOUT_S = 60.0
+"""How long a SQLite file that is locked as a whole is waited for at the start: as long as for writes."""
 
 
 def connect(uri: str, outputs: OutputsFolder, *, create: bool) -> "MlflowClient":

@@ -20,7 +20,16 @@ from dmad_sweep.tracking.artifacts import capped
 from dmad_sweep.tracking.client import connect
 from dmad_sweep.tracking.faults import RETRY_FOR_S, patiently
 from dmad_sweep.tracking.location import is_server, redacted, resolve
-from dmad_sweep.tracking.trial_run import COMBINATION, KIND, ROW, SWEEP, TAG_LIMIT, TRIAL_ID, TrialRun
+from dmad_sweep.tracking.trial_run import (
+    COMBINATION,
+    KIND,
+    ROW,
+    SWEEP,
+    TAG_LIMIT,
+    TRIAL_ID,
+    TrialRun,
+    require_storable,
+)
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -338,6 +347,11 @@ def _readable_records(sweep: SweepFolder) -> Iterator[tuple[Record, TrialFolder]
             record = read_json(Record, folder.record)
         except RecordError as error:
             log.warning("not imported: %s", error)
+            continue
+        try:
+            require_storable(record)
+        except RecordError as error:
+            log.warning("not imported: %s: %s", folder.record, error)
             continue
         if record.plan.sweep != sweep.name:
             log.warning(

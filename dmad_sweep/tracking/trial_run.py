@@ -1,8 +1,10 @@
 """One record as an MLflow run: params, metrics, series and tags."""
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dmad_sweep.errors import RecordError
 from dmad_sweep.records.codec import to_json
 from dmad_sweep.records.metrics import metrics_of, params_of
 from dmad_sweep.records.record import Record
@@ -19,6 +21,12 @@ KEY, COMBINATION = "dmad.key", "dmad.combination"
 
 TAG_LIMIT = 8000
 """MLflow cuts tags off here (seen with MLflow 3.17)."""
+
+LONGEST_TEXT = 1000
+TEXT_LIMITS = {ROW: TAG_LIMIT}
+
+LATEST = 2.0**36
+"""Unix time that no trial ends after; a store keeps milliseconds."""
 
 RUN_STATUS = {
     "ok": "FINISHED",
@@ -86,6 +94,24 @@ class TrialRun:
         return {name: str(value) for name, value in tags.items() if value is not None}
 
 
+def require_storable(record: Record) -> None:
+    """Raises RecordError for values that can be read and that no trial leaves: a store would refuse them."""
+    for name in ("started_at", "ended_at"):
+        if not 0 <= getattr(record, name) < LATEST:
+            raise RecordError(f"{name}: not a time")
+    try:
+        trial = TrialRun(record)
+        numbers = [metric.value for metric in trial.metrics()]
+        texts = {"plan": record.plan.label, **trial.tags(), **{p.key: p.value for p in trial.params()}}
+    except (ArithmeticError, ValueError, LookupError) as error:
+        raise RecordError(f"its numbers cannot be computed with ({error})") from error
+    if not all(map(math.isfinite, numbers)):
+        raise RecordError("its numbers cannot be computed with (not finite)")
+    for name, text in texts.items():
+        if len(text) > TEXT_LIMITS.get(name, LONGEST_TEXT):
+            raise RecordError(f"{name}: {len(text)} characters are too many for a store")
+
+
 def _commit(record: Record) -> str | None:
     if record.provenance.commit is None:
         return None
@@ -96,5 +122,6 @@ def _compact(row: Row) -> str:
     text = to_json(row)
     if len(text) >= TAG_LIMIT and row.explanation is not None:
         text = to_json(replace(row, explanation=row.explanation[:100]))
-    assert len(text) < TAG_LIMIT, "a row must fit into one tag"
+    if len(text) >= TAG_LIMIT:
+        raise RecordError(f"its row takes {len(text)} characters, and a store keeps {TAG_LIMIT}")
     return text
