@@ -171,6 +171,10 @@ ADVICE = {
     "expected to peak at {peak} GiB": (
         "{row} 还剩 {left} GiB，图像/秒仍随批量增长（{before} → {now}）：batch={batch} 预计峰值 {peak} GiB"
     ),
+    "training needs {resolution}, and {row} leaves {left} GiB: batch={batch} resolution={resolution} is "
+    "expected to peak at {peak} GiB": (
+        "训练需要 {resolution}，而 {row} 还剩 {left} GiB：batch={batch} resolution={resolution} 预计峰值 {peak} GiB"
+    ),
     " with {rate} images/s": "，{rate} 图像/秒",
     "; the device waits for the host here, so samples cost little time": (
         "；这里设备在等待主机，多加样本几乎不增加时间"
